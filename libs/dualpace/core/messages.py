@@ -1,0 +1,153 @@
+"""What the processes of a node say to each other. Plain values: codecs and transports live in `ipc`.
+
+Three conversations, each ordered within itself and with no order between them:
+
+- gateway to an engine: `Submit`, `Cancel`;  an engine to its gateway: `TokenEvent`, `FinishEvent`.
+- gpu-engine to cpu-engine: `Reserve`, `Commit`, `Recall`, `Release`, `Cancel`.
+- cpu-engine to gpu-engine: `Reserved`, `Refused`, `Returned`, `Finished`, `HostStatus`.
+
+A request has exactly one owner. It is the gpu-engine until `Commit`, the cpu-engine until `Returned` or
+`Finished`. Only the owner samples tokens for it.
+"""
+
+import enum
+from dataclasses import dataclass
+
+from dualpace.core.request import FinishReason, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """A new request and its prompt."""
+
+    request: Request
+    prompt: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stop working for a request and free what it holds. Unknown ids are ignored."""
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Log-probability of the chosen token, and the most likely alternatives in falling order."""
+
+    chosen: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """One generated token. `position` counts from the start of the prompt, from zero."""
+
+    request_id: int
+    position: int
+    token_id: int
+    logprobs: TokenLogprobs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FinishEvent:
+    """No token at `end_position` or later will come; those before it have been sent, by one engine or both."""
+
+    request_id: int
+    end_position: int
+    reason: FinishReason
+    message: str = ""
+
+
+EngineEvent = TokenEvent | FinishEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Ask for a sequence slot and host blocks that hold `num_tokens` tokens."""
+
+    request_id: int
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """KV and token ids of `num_tokens` tokens are in the arena (KV of all but the last): take the request over."""
+
+    request: Request
+    num_tokens: int
+    return_at: int | None = None
+    """Give the request back once this many tokens are known; None: keep it until it ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Give a committed request back at the next step boundary."""
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Free slot and blocks of a reservation, or of a request that was returned with its KV."""
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """A reservation was made. The copy may write `blocks`, in order, from now on."""
+
+    request_id: int
+    slot: int
+    blocks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """There is no room for a reservation now."""
+
+    request_id: int
+    reason: str
+
+
+class ReturnCause(enum.IntEnum):
+    """Why the cpu-engine gives a request back."""
+
+    RECALLED = 1
+    """Asked to, by `Recall` or by `return_at`; blocks stay reserved until `Release`."""
+    EVICTED = 2
+    """Host blocks ran out; slot and blocks are free already and the KV is gone. Token ids are in the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The gpu-engine owns the request again. Its `tokens` are those generated since `Commit`."""
+
+    request_id: int
+    cause: ReturnCause
+    num_tokens: int
+    tokens: tuple[int, ...]
+    blocks: tuple[int, ...]
+    """Host blocks that hold the KV of all but the last token; empty when evicted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A committed request ended on the host and holds nothing there any more."""
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostStatus:
+    """How full the host is; sent when it changes."""
+
+    total_blocks: int
+    free_blocks: int
+    free_slots: int
+    running: int
+
+
+HandoffCommand = Reserve | Commit | Recall | Release | Cancel
+HandoffEvent = Reserved | Refused | Returned | Finished | HostStatus

@@ -1,0 +1,1 @@
+"""HTTP front of a node: the OpenAI dialect, tokenization, detokenization, streaming. No torch."""

@@ -1,0 +1,102 @@
+"""What the HTTP side needs from the engines, and nothing about how they are reached.
+
+A `Backend` is one node. `generate` hands over a tokenized prompt and gives back a `Generation`, from which tokens come in
+order of position without gaps or repeats, whichever engine made them and however often the request moved between them.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from dualpace.core.messages import TokenLogprobs
+from dualpace.core.request import Engine, FinishReason, SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationParams:
+    """What one choice of a request asks of the engines."""
+
+    max_tokens: int
+    stop_token_ids: tuple[int, ...]
+    sampling: SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedToken:
+    """The next token, and the engine that made it."""
+
+    position: int
+    """Counts from the start of the prompt, from zero."""
+    token_id: int
+    engine: Engine
+    logprobs: TokenLogprobs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationEnd:
+    """Always the last event of a generation."""
+
+    reason: FinishReason
+    message: str = ""
+    """For ERROR: a sentence that may be shown to the client."""
+
+
+class Generation(Protocol):
+    """One running request. Iterate it once; `cancel` may be called at any time, more than once, from the event loop."""
+
+    def __aiter__(self) -> AsyncIterator[GeneratedToken | GenerationEnd]:
+        """Yield tokens in order, then exactly one GenerationEnd."""
+        ...
+
+    def cancel(self) -> None:
+        """Give the request up: engines free what it holds; the iterator ends with reason CANCELLED."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineState:
+    """What is known of one engine, for health and metrics."""
+
+    connected: bool
+    heartbeat_age_s: float | None
+    """Seconds since the engine last said that it is alive; None before the first time."""
+    gauges: Mapping[str, float] = field(default_factory=dict)
+    """Numbers by name, as the engine reports them: running, waiting, free_blocks, total_blocks, …"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeInfo:
+    """Facts of the node that do not change while it serves."""
+
+    max_model_len: int
+    """Most tokens, prompt and generation together, that a request may have: model and KV memory allow them."""
+    vocab_size: int
+
+
+class Backend(Protocol):
+    """The engines of one node."""
+
+    async def start(self) -> None:
+        """Connect to every engine; returns once generation is possible. Raises DualPaceError when that cannot be."""
+        ...
+
+    async def stop(self) -> None:
+        """Cancel what is running and disconnect."""
+        ...
+
+    @property
+    def info(self) -> NodeInfo:
+        """Facts of the node; valid once started."""
+        ...
+
+    def engines(self) -> Mapping[Engine, EngineState]:
+        """Current state by engine."""
+        ...
+
+    def unready_reason(self) -> str | None:
+        """Why a request sent now might hang or fail; None when the node is ready."""
+        ...
+
+    def generate(self, prompt: tuple[int, ...], params: GenerationParams) -> Generation:
+        """Start a request. Raises PeerLostError when the engines are not connected."""
+        ...
