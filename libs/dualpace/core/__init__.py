@@ -1,1 +1,4 @@
-"""Values and small mechanisms that every process shares: standard library only, no IO beyond logging."""
+"""Values and small mechanisms that every process shares.
+
+Standard library only, no IO beyond logging.
+"""

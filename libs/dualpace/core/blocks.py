@@ -1,10 +1,15 @@
-"""KV block bookkeeping by id: which are free, who holds which. Bytes belong to the arena or the device pool.
+"""KV block bookkeeping by id.
 
-One class, two instances: the gpu-engine's for its device pool, the cpu-engine's for the arena. It knows nothing of
-tensors. Runs of neighbouring blocks are kept together where possible, so that one copy can move many.
+Which are free, who holds which. Bytes belong to the arena or the device pool.
+
+One class, two instances: the gpu-engine's for its device pool, the cpu-engine's for the arena. It
+knows nothing of tensors. Runs of neighbouring blocks are kept together where possible, so that one
+copy can move many.
 """
 
 import bisect
+import itertools
+from collections.abc import Sequence
 
 from dualpace.core.errors import CapacityError
 
@@ -14,7 +19,7 @@ def blocks_for(num_tokens: int, block_size: int) -> int:
     return -(-num_tokens // block_size)
 
 
-def contiguous_runs(blocks: "list[int] | tuple[int, ...]") -> list[tuple[int, int, int]]:
+def contiguous_runs(blocks: Sequence[int]) -> list[tuple[int, int, int]]:
     """Split block ids into (offset in the list, first block, length) runs of neighbours."""
     runs: list[tuple[int, int, int]] = []
     for offset, block in enumerate(blocks):
@@ -36,9 +41,9 @@ class BlockLease:
         self._freed = False
 
     @property
-    def blocks(self) -> tuple[int, ...]:
-        """The ids, in the order of the sequence."""
-        return tuple(self._blocks)
+    def blocks(self) -> Sequence[int]:
+        """The ids, in the order of the sequence. The same list while held: it only ever grows."""
+        return self._blocks
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -65,7 +70,7 @@ class BlockAllocator:
         assert num_blocks > 0
         self.num_blocks = num_blocks
         self._free = num_blocks
-        # Free runs three ways: by first block, by last block, and ordered by (length, first) for best fit.
+        # Free runs by first block, by last block, and by (length, first) for best fit.
         self._length_at: dict[int, int] = {}
         self._start_before: dict[int, int] = {}
         self._by_length: list[tuple[int, int]] = []
@@ -108,10 +113,10 @@ class BlockAllocator:
         self._free += len(blocks)
 
     def check_integrity(self) -> None:
-        """Assert that the three views of the free set agree and that runs neither touch nor overlap."""
+        """Assert that the views of the free set agree and that its runs neither touch nor overlap."""
         runs = sorted(self._length_at.items())
         assert sum(length for _, length in runs) == self._free
-        assert all(a + n < b for (a, n), (b, _) in zip(runs, runs[1:], strict=False))
+        assert all(a + n < b for (a, n), (b, _) in itertools.pairwise(runs))
         assert all(start >= 0 and start + n <= self.num_blocks for start, n in runs)
         assert self._start_before == {start + n: start for start, n in runs}
         assert self._by_length == sorted((n, start) for start, n in runs)

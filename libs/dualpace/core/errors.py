@@ -1,4 +1,7 @@
-"""Typed errors. Whatever a person can act on is a DualPaceError whose text says what to do about it."""
+"""Typed errors.
+
+Whatever a person can act on is a DualPaceError whose text says what to do about it.
+"""
 
 
 class DualPaceError(Exception):

@@ -1,4 +1,7 @@
-"""Logging set-up: one line a record, text for people or JSON for collectors. Never prompts, never keys."""
+"""Logging set-up.
+
+One line a record, text for people or JSON for collectors. Never prompts, never keys.
+"""
 
 import json
 import logging

@@ -1,4 +1,6 @@
-"""What the processes of a node say to each other. Plain values: codecs and transports live in `ipc`.
+"""What the processes of a node say to each other.
+
+Plain values: codecs and transports live in `ipc`.
 
 Three conversations, each ordered within itself and with no order between them:
 
@@ -6,8 +8,8 @@ Three conversations, each ordered within itself and with no order between them:
 - gpu-engine to cpu-engine: `Reserve`, `Commit`, `Recall`, `Release`, `Cancel`.
 - cpu-engine to gpu-engine: `Reserved`, `Refused`, `Returned`, `Finished`, `HostStatus`.
 
-A request has exactly one owner. It is the gpu-engine until `Commit`, the cpu-engine until `Returned` or
-`Finished`. Only the owner samples tokens for it.
+A request has exactly one owner. It is the gpu-engine until `Commit`, the cpu-engine until
+`Returned` or `Finished`. Only the owner samples tokens for it.
 """
 
 import enum
@@ -51,7 +53,10 @@ class TokenEvent:
 
 @dataclass(frozen=True, slots=True)
 class FinishEvent:
-    """No token at `end_position` or later will come; those before it have been sent, by one engine or both."""
+    """No token at `end_position` or later will come.
+
+    Those before it have been sent, by one engine or both.
+    """
 
     request_id: int
     end_position: int
@@ -72,7 +77,10 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """KV and token ids of `num_tokens` tokens are in the arena (KV of all but the last): take the request over."""
+    """KV and token ids of `num_tokens` tokens are in the arena (KV of all but the last).
+
+    Take the request over.
+    """
 
     request: Request
     num_tokens: int
@@ -117,7 +125,10 @@ class ReturnCause(enum.IntEnum):
     RECALLED = 1
     """Asked to, by `Recall` or by `return_at`; blocks stay reserved until `Release`."""
     EVICTED = 2
-    """Host blocks ran out; slot and blocks are free already and the KV is gone. Token ids are in the message."""
+    """Host blocks ran out.
+
+    Slot and blocks are free already and the KV is gone. Token ids are in the message.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
-"""Settings are frozen dataclasses; this turns flags and DUALPACE_* variables into one, and names what is wrong.
+"""Settings are frozen dataclasses.
 
-A field becomes the flag `--field-name` and the variable `PREFIX_FIELD_NAME`; a flag wins over a variable, a variable
-over the default. An unknown flag, or an unknown variable under the prefix, stops the start: a setting that is
-silently dropped is worse than no setting.
+This turns flags and DUALPACE_* variables into one, and names what is wrong.
+
+A field becomes the flag `--field-name` and the variable `PREFIX_FIELD_NAME`; a flag wins over a
+variable, a variable over the default. An unknown flag, or an unknown variable under the prefix,
+stops the start: a setting that is silently dropped is worse than no setting.
 """
 
 import argparse
@@ -17,9 +19,16 @@ from dualpace.core.errors import SettingsError
 T = TypeVar("T")
 
 
-def setting(help_text: str, *, default: Any = dataclasses.MISSING, choices: Sequence[str] = ()) -> Any:
-    """Declare a settings field: its sentence for people, its default (none: required), its allowed values."""
-    return dataclasses.field(default=default, metadata={"help": help_text, "choices": tuple(choices)})
+def setting(
+    help_text: str, *, default: Any = dataclasses.MISSING, choices: Sequence[str] = ()
+) -> Any:
+    """Declare a settings field.
+
+    Its sentence for people, its default (none: required), its allowed values.
+    """
+    return dataclasses.field(
+        default=default, metadata={"help": help_text, "choices": tuple(choices)}
+    )
 
 
 class _Parser(argparse.ArgumentParser):
@@ -30,13 +39,18 @@ class _Parser(argparse.ArgumentParser):
 def parse_settings(
     cls: type[T], argv: Sequence[str], environ: Mapping[str, str], *, program: str, prefix: str
 ) -> T:
-    """Build `cls` from flags and environment. Raises SettingsError naming the flag or variable at fault."""
+    """Build `cls` from flags and environment.
+
+    Raises SettingsError naming the flag or variable at fault.
+    """
     assert dataclasses.is_dataclass(cls)
     types_of = typing.get_type_hints(cls)
     fields = dataclasses.fields(cls)
     parser = _Parser(prog=program, description=cls.__doc__, allow_abbrev=False)
     for field in fields:
-        default = "required" if field.default is dataclasses.MISSING else f"default {field.default!r}"
+        default = (
+            "required" if field.default is dataclasses.MISSING else f"default {field.default!r}"
+        )
         parser.add_argument(
             "--" + field.name.replace("_", "-"),
             metavar=field.name.upper(),
@@ -55,10 +69,12 @@ def parse_settings(
         if text is None and variable in environ:
             text, source = environ[variable], variable
         if text is not None:
-            values[field.name] = _convert(text, types_of[field.name], field.metadata["choices"], source)
+            values[field.name] = _convert(
+                text, types_of[field.name], field.metadata["choices"], source
+            )
         elif field.default is dataclasses.MISSING:
             raise SettingsError(f"{program}: {flag} (or {variable}) is required")
-    return typing.cast(T, cls(**values))
+    return typing.cast("T", cls(**values))
 
 
 def to_flags(settings: Any) -> list[str]:
@@ -95,6 +111,9 @@ def _boolean(text: str) -> bool:
 
 
 def require(condition: bool, message: str) -> None:
-    """Raise SettingsError unless the condition holds; for checks in a settings class's __post_init__."""
+    """Raise SettingsError unless the condition holds.
+
+    For checks in a settings class's __post_init__.
+    """
     if not condition:
         raise SettingsError(message)

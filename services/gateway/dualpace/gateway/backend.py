@@ -1,7 +1,8 @@
 """What the HTTP side needs from the engines, and nothing about how they are reached.
 
-A `Backend` is one node. `generate` hands over a tokenized prompt and gives back a `Generation`, from which tokens come in
-order of position without gaps or repeats, whichever engine made them and however often the request moved between them.
+A `Backend` is one node. `generate` hands over a tokenized prompt and gives back a `Generation`,
+from which tokens come in order of position without gaps or repeats, whichever engine made them and
+however often the request moved between them.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -42,14 +43,20 @@ class GenerationEnd:
 
 
 class Generation(Protocol):
-    """One running request. Iterate it once; `cancel` may be called at any time, more than once, from the event loop."""
+    """One running request.
+
+    Iterate it once; `cancel` may be called at any time, more than once, from the event loop.
+    """
 
     def __aiter__(self) -> AsyncIterator[GeneratedToken | GenerationEnd]:
         """Yield tokens in order, then exactly one GenerationEnd."""
         ...
 
     def cancel(self) -> None:
-        """Give the request up: engines free what it holds; the iterator ends with reason CANCELLED."""
+        """Give the request up.
+
+        Engines free what it holds; the iterator ends with reason CANCELLED.
+        """
         ...
 
 
@@ -61,7 +68,10 @@ class EngineState:
     heartbeat_age_s: float | None
     """Seconds since the engine last said that it is alive; None before the first time."""
     gauges: Mapping[str, float] = field(default_factory=dict)
-    """Numbers by name, as the engine reports them: running, waiting, free_blocks, total_blocks, …"""
+    """Numbers by name, as the engine reports them.
+
+    Running, waiting, free_blocks, total_blocks, …
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +79,10 @@ class NodeInfo:
     """Facts of the node that do not change while it serves."""
 
     max_model_len: int
-    """Most tokens, prompt and generation together, that a request may have: model and KV memory allow them."""
+    """Most tokens, prompt and generation together, that a request may have.
+
+    Model and KV memory allow them.
+    """
     vocab_size: int
 
 
@@ -77,7 +90,10 @@ class Backend(Protocol):
     """The engines of one node."""
 
     async def start(self) -> None:
-        """Connect to every engine; returns once generation is possible. Raises DualPaceError when that cannot be."""
+        """Connect to every engine.
+
+        Returns once generation is possible. Raises DualPaceError when that cannot be.
+        """
         ...
 
     async def stop(self) -> None:

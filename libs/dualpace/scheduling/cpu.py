@@ -1,0 +1,336 @@
+"""The cpu-engine's scheduler.
+
+Host blocks, slots, and which sequences advance in the next iteration.
+
+It never waits for the device. Every committed sequence advances in every iteration, up to
+`max_batch`, beyond which they take turns. When host blocks run out, the youngest sequence is
+evicted: the gpu-engine owns it again and recomputes it. It knows block and token ids, not tensors,
+and nothing of time.
+"""
+
+import enum
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from dualpace.core.blocks import BlockAllocator, BlockLease, blocks_for
+from dualpace.core.errors import CapacityError
+from dualpace.core.messages import (
+    Commit,
+    EngineEvent,
+    Finished,
+    FinishEvent,
+    HandoffEvent,
+    HostStatus,
+    Refused,
+    Reserve,
+    Reserved,
+    ReturnCause,
+    Returned,
+    TokenEvent,
+)
+from dualpace.core.request import FinishReason, Request
+from dualpace.scheduling.plan import HostOutbox, HostPlan, HostRow, Sample, TableWrite
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLimits:
+    """Bounds of one iteration and of the arena."""
+
+    num_blocks: int
+    block_size: int
+    num_slots: int
+    max_batch: int
+
+
+class HostPhase(enum.Enum):
+    """Who may write the blocks.
+
+    The gpu-engine when RESERVED, the cpu-engine when RUNNING, nobody when RETURNED.
+    """
+
+    RESERVED = enum.auto()
+    RUNNING = enum.auto()
+    RETURNED = enum.auto()
+
+
+@dataclass(slots=True, eq=False)
+class HostSequence:
+    """A slot of the sequence table, and the request in it."""
+
+    request_id: int
+    slot: int
+    lease: BlockLease
+    phase: HostPhase = HostPhase.RESERVED
+    request: Request | None = None
+    num_tokens: int = 0
+    last_token: int = 0
+    new_tokens: list[int] = field(default_factory=list)
+    """Generated since the commit."""
+    return_at: int | None = None
+
+    @property
+    def age_key(self) -> tuple[float, int]:
+        """Orders committed sequences oldest first."""
+        assert self.request is not None
+        return (self.request.arrival_s, self.request_id)
+
+
+class HostScheduler:
+    """Owns a request between `commit` and the end of it, or its return."""
+
+    def __init__(self, limits: HostLimits) -> None:
+        self.limits = limits
+        self._allocator = BlockAllocator(limits.num_blocks)
+        self._slots = list(range(limits.num_slots))
+        self._sequences: dict[int, HostSequence] = {}
+        self._running: deque[HostSequence] = deque()  # next to advance first
+        self._events: list[EngineEvent] = []
+        self._handoff: list[HandoffEvent] = []
+        self._writes: list[TableWrite] = []
+        self._closed: list[int] = []
+        self._last_status: HostStatus | None = None
+        self.evictions = 0
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences that hold a slot, in any phase."""
+        return len(self._sequences)
+
+    @property
+    def num_running(self) -> int:
+        """Sequences owned here."""
+        return len(self._running)
+
+    @property
+    def free_blocks(self) -> int:
+        """Host blocks that nobody holds."""
+        return self._allocator.free_blocks
+
+    @property
+    def free_slots(self) -> int:
+        """Slots that nobody holds."""
+        return len(self._slots)
+
+    # Events.
+
+    def reserve(self, reserve: Reserve) -> None:
+        """Hold a slot and blocks for a request that is still computed on the device."""
+        assert reserve.request_id not in self._sequences
+        wanted = blocks_for(reserve.num_tokens, self.limits.block_size)
+        if not self._slots:
+            self._handoff.append(Refused(reserve.request_id, "no free slot"))
+        elif wanted > self._open_blocks():
+            reason = f"{wanted} blocks wanted, {self._open_blocks()} open"
+            self._handoff.append(Refused(reserve.request_id, reason))
+        else:
+            sequence = HostSequence(
+                reserve.request_id, self._slots.pop(), self._allocator.lease(wanted)
+            )
+            self._sequences[sequence.request_id] = sequence
+            blocks = tuple(sequence.lease.blocks)
+            self._writes.append(TableWrite(sequence.slot, 0, blocks))
+            self._handoff.append(Reserved(sequence.request_id, sequence.slot, blocks))
+
+    def commit(self, commit: Commit, last_token: int) -> int:
+        """Take a request over, in its slot (returned).
+
+        `last_token` is the newest known, without KV yet.
+        """
+        sequence = self._sequences[commit.request.request_id]
+        assert sequence.phase is not HostPhase.RUNNING
+        assert commit.return_at is None or commit.return_at > commit.num_tokens
+        sequence.phase = HostPhase.RUNNING
+        sequence.request = commit.request
+        sequence.num_tokens = commit.num_tokens
+        sequence.last_token = last_token
+        sequence.new_tokens.clear()
+        sequence.return_at = commit.return_at
+        self._running.append(sequence)
+        if commit.request.sampling.logprobs is None:
+            # Said again: the stream goes on even if the gpu-engine stops before sending it.
+            self._events.append(
+                TokenEvent(sequence.request_id, sequence.num_tokens - 1, last_token)
+            )
+        return sequence.slot
+
+    def recall(self, request_id: int) -> None:
+        """Give a request back with its KV. One that has ended or is on its way back is ignored."""
+        sequence = self._sequences.get(request_id)
+        if sequence is not None and sequence.phase is HostPhase.RUNNING:
+            self._give_back(sequence)
+
+    def release(self, request_id: int) -> None:
+        """Free a reservation or a returned request. Unknown ids are ignored."""
+        sequence = self._sequences.get(request_id)
+        if sequence is not None:
+            assert sequence.phase is not HostPhase.RUNNING, "release of a request owned here"
+            self._close(sequence)
+
+    def cancel(self, request_id: int) -> None:
+        """Stop a request that is owned here; others are the gpu-engine's to cancel."""
+        sequence = self._sequences.get(request_id)
+        if sequence is not None and sequence.phase is HostPhase.RUNNING:
+            self._finish(sequence, FinishReason.CANCELLED)
+
+    def cancel_gateway(self, gateway_id: int) -> None:
+        """Stop every request of a gateway that went away."""
+        for sequence in list(self._running):
+            if sequence.request is not None and sequence.request.gateway_id == gateway_id:
+                self._finish(sequence, FinishReason.CANCELLED)
+
+    def device_lost(self, message: str) -> None:
+        """The gpu-engine is gone.
+
+        Free what it reserved or was given back; what is owned here goes on.
+        """
+        for sequence in list(self._sequences.values()):
+            if sequence.phase is HostPhase.RETURNED:
+                assert sequence.request is not None
+                self._events.append(
+                    FinishEvent(
+                        sequence.request_id, sequence.num_tokens, FinishReason.ERROR, message
+                    )
+                )
+            if sequence.phase is not HostPhase.RUNNING:
+                self._close(sequence)
+        self._handoff.clear()
+        self._last_status = None
+
+    # Decisions.
+
+    def schedule(self, now: float) -> HostPlan:
+        """Decide one iteration. Everything in the plan is executed, then `apply` is called."""
+        del now
+        rows: list[HostRow] = []
+        for sequence in list(self._running):
+            if len(rows) == self.limits.max_batch:
+                break
+            evicted = self._sequences.get(sequence.request_id) is not sequence
+            if not evicted and self._grow(sequence):
+                assert sequence.request is not None
+                rows.append(
+                    HostRow(
+                        request_id=sequence.request_id,
+                        slot=sequence.slot,
+                        position=sequence.num_tokens - 1,
+                        token_id=sequence.last_token,
+                        sampling=sequence.request.sampling,
+                    )
+                )
+        # A victim of a later row's growth may already stand in an earlier one.
+        rows = [row for row in rows if row.request_id in self._sequences]
+        self._running.rotate(-len(rows))
+        writes, self._writes = tuple(self._writes), []
+        return HostPlan(tuple(rows), writes)
+
+    def apply(self, samples: Iterable[Sample]) -> None:
+        """Take the results of an executed plan."""
+        for sample in samples:
+            sequence = self._sequences[sample.request_id]
+            if sequence.phase is not HostPhase.RUNNING:
+                continue
+            assert sequence.request is not None
+            position = sequence.num_tokens
+            sequence.num_tokens += 1
+            sequence.last_token = sample.token_id
+            sequence.new_tokens.append(sample.token_id)
+            self._events.append(
+                TokenEvent(sample.request_id, position, sample.token_id, sample.logprobs)
+            )
+            reason = sequence.request.finish_reason(sequence.num_tokens, sample.token_id)
+            if reason is not None:
+                self._finish(sequence, reason)
+            elif sequence.num_tokens == sequence.return_at:
+                self._give_back(sequence)
+
+    def drain(self) -> HostOutbox:
+        """Return what is to be told to others since the last call, a changed status included."""
+        status = HostStatus(
+            total_blocks=self.limits.num_blocks,
+            free_blocks=self._open_blocks(),
+            free_slots=len(self._slots),
+            running=len(self._running),
+        )
+        if status != self._last_status:
+            self._last_status = status
+            self._handoff.append(status)
+        outbox = HostOutbox(tuple(self._events), tuple(self._handoff), tuple(self._closed))
+        self._events.clear()
+        self._handoff.clear()
+        self._closed.clear()
+        return outbox
+
+    def check_integrity(self) -> None:
+        """Assert that blocks, slots and the queue agree with the phases."""
+        self._allocator.check_integrity()
+        everyone = list(self._sequences.values())
+        assert sum(len(s.lease) for s in everyone) == self._allocator.used_blocks
+        assert sorted([*self._slots, *(s.slot for s in everyone)]) == list(
+            range(self.limits.num_slots)
+        )
+        running = {s.request_id for s in everyone if s.phase is HostPhase.RUNNING}
+        assert running == {s.request_id for s in self._running}
+        assert len(running) == len(self._running)
+
+    def _open_blocks(self) -> int:
+        """Blocks open to reservations: each running sequence keeps one to grow into."""
+        return max(0, self._allocator.free_blocks - len(self._running))
+
+    def _grow(self, sequence: HostSequence) -> bool:
+        """Make room for the token this iteration computes and the one it samples."""
+        wanted = blocks_for(sequence.num_tokens + 1, self.limits.block_size)
+        while len(sequence.lease) < wanted:
+            first = len(sequence.lease)
+            try:
+                added = sequence.lease.grow(wanted - first)
+            except CapacityError:
+                if len(self._running) == 1:
+                    return False  # reservations hold the rest; they will be committed or released
+                victim = max(self._running, key=lambda s: s.age_key)
+                self._evict(victim)
+                if victim is sequence:
+                    return False
+            else:
+                self._writes.append(TableWrite(sequence.slot, first, tuple(added)))
+        return True
+
+    def _evict(self, victim: HostSequence) -> None:
+        self.evictions += 1
+        self._running.remove(victim)
+        self._handoff.append(
+            Returned(
+                victim.request_id,
+                ReturnCause.EVICTED,
+                victim.num_tokens,
+                tuple(victim.new_tokens),
+                (),
+            )
+        )
+        self._close(victim)
+
+    def _give_back(self, sequence: HostSequence) -> None:
+        self._running.remove(sequence)
+        sequence.phase = HostPhase.RETURNED
+        self._handoff.append(
+            Returned(
+                sequence.request_id,
+                ReturnCause.RECALLED,
+                sequence.num_tokens,
+                tuple(sequence.new_tokens),
+                tuple(sequence.lease.blocks),
+            )
+        )
+
+    def _finish(self, sequence: HostSequence, reason: FinishReason) -> None:
+        self._running.remove(sequence)
+        self._events.append(FinishEvent(sequence.request_id, sequence.num_tokens, reason))
+        self._handoff.append(Finished(sequence.request_id))
+        self._close(sequence)
+
+    def _close(self, sequence: HostSequence) -> None:
+        sequence.lease.free()
+        self._slots.append(sequence.slot)
+        self._closed.append(sequence.slot)
+        self._writes = [w for w in self._writes if w.slot != sequence.slot]
+        del self._sequences[sequence.request_id]

@@ -1,0 +1,293 @@
+"""The gpu-engine's scheduler.
+
+Continuous batching with chunked prefill, and the moves between device and host.
+
+`schedule` turns the current state into a plan for one iteration; `apply` takes the sampled tokens;
+events from the gateway, the host and the copy engine come in between. It knows block ids and token
+ids, not tensors, and nothing of time but what it is told.
+
+Liveness: a request never holds device blocks while it waits for host blocks. Movers go on decoding
+until the host has answered; a request bound for the host gets device blocks only once its host
+blocks are granted. When the device runs out of blocks, the youngest resident is preempted and
+recomputed later.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from dualpace.core.messages import (
+    Cancel,
+    HandoffEvent,
+    HostStatus,
+    Refused,
+    Reserved,
+    Returned,
+    Submit,
+    TokenEvent,
+)
+from dualpace.core.request import FinishReason
+from dualpace.scheduling.gpu_sequence import GpuSequence, Phase
+from dualpace.scheduling.gpu_state import GpuLimits, GpuState
+from dualpace.scheduling.placement import Placement, Tier
+from dualpace.scheduling.plan import GpuOutbox, GpuPlan, GpuRow, KvCopy, Sample
+
+
+class GpuScheduler:
+    """Owns every request from `submit` until it ends, except while the host has it."""
+
+    def __init__(self, limits: GpuLimits, placement: Placement) -> None:
+        self.state = GpuState(limits)
+        self._placement = placement
+
+    # Events.
+
+    def submit(self, submit: Submit) -> None:
+        """Take a new request."""
+        assert submit.request.request_id not in self.state.sequences
+        assert len(submit.prompt) == submit.request.prompt_tokens
+        sequence = GpuSequence(submit.request, list(submit.prompt))
+        self.state.sequences[sequence.request_id] = sequence
+        self.state.enqueue(sequence)
+
+    def cancel(self, request_id: int) -> None:
+        """Stop a request in whatever phase; unknown ids are ignored."""
+        sequence = self.state.sequences.get(request_id)
+        if sequence is None or sequence.phase is Phase.CLOSING:
+            return
+        if sequence.phase is Phase.AWAY:
+            sequence.cancelled = True
+            self.state.command(Cancel(request_id))
+        else:
+            self.state.finish(sequence, FinishReason.CANCELLED)
+
+    def cancel_gateway(self, gateway_id: int) -> None:
+        """Stop every request of a gateway that went away."""
+        for sequence in list(self.state.sequences.values()):
+            if sequence.request.gateway_id == gateway_id:
+                self.cancel(sequence.request_id)
+
+    def host_event(self, event: HandoffEvent) -> None:
+        """Take the host's word. Answers for requests that have ended meanwhile are ignored."""
+        if isinstance(event, HostStatus):
+            self.state.host.update(event)
+            return
+        sequence = self.state.sequences.get(event.request_id)
+        if isinstance(event, Reserved | Refused):
+            self.state.host.answered(event.request_id)
+            if sequence is not None and sequence.host is not None:
+                if isinstance(event, Reserved):
+                    self.state.host.grant(sequence.host, event)
+                else:
+                    sequence.host = None
+        elif sequence is not None and sequence.phase is Phase.AWAY:
+            if not isinstance(event, Returned):
+                self.state.forget(sequence)
+                return
+            self.state.take_back(sequence, event)
+            if sequence.cancelled:
+                self.state.finish(sequence, FinishReason.CANCELLED)
+
+    def host_lost(self, message: str) -> None:
+        """End what only the host could continue; the rest stays on the device."""
+        for sequence in list(self.state.sequences.values()):
+            moving = sequence.phase in (Phase.AWAY, Phase.LEAVING, Phase.ARRIVING)
+            if moving or (sequence.kv_on_host and sequence.phase is not Phase.CLOSING):
+                self.state.finish(sequence, FinishReason.ERROR, message)
+        self.state.drop_host()
+
+    def transfer_done(self, request_id: int) -> None:
+        """Note that one copy of a plan, to or from the host, has completed."""
+        sequence = self.state.sequences[request_id]
+        sequence.copies_in_flight -= 1
+        assert sequence.copies_in_flight >= 0
+        if sequence.copies_in_flight:
+            return
+        if sequence.phase is Phase.CLOSING:
+            self.state.close(sequence)
+        elif sequence.phase is Phase.LEAVING:
+            self._commit(sequence)
+        elif sequence.phase is Phase.ARRIVING:
+            self.state.arrived(sequence)
+
+    # Decisions.
+
+    def schedule(self, now: float) -> GpuPlan:
+        """Decide one iteration. Everything in the plan is executed, then `apply` is called."""
+        del now
+        rows: list[GpuRow] = []
+        out: list[KvCopy] = []
+        arriving: list[KvCopy] = []
+        preemptions = self.state.preemptions
+        budget = self._continue_decodes(rows, out, self.state.limits.token_budget)
+        budget = self._continue_prefills(rows, budget)
+        if self.state.preemptions == preemptions:
+            self._admit_waiting(rows, arriving, budget)
+        self._call_back()
+        return GpuPlan(tuple(rows), tuple(out), tuple(arriving))
+
+    def apply(self, plan: GpuPlan, samples: Iterable[Sample]) -> None:
+        """Take the results of an executed plan."""
+        for row in plan.rows:
+            sequence = self.state.sequences[row.request_id]
+            if sequence.phase is Phase.RUNNING:
+                sequence.computed = row.start + len(row.tokens)
+        for sample in samples:
+            sequence = self.state.sequences[sample.request_id]
+            if sequence.phase is Phase.RUNNING:  # else cancelled while the plan ran
+                self._apply_sample(sequence, sample)
+
+    def drain(self) -> GpuOutbox:
+        """Return what is to be told to others since the last call."""
+        return self.state.drain()
+
+    def _apply_sample(self, sequence: GpuSequence, sample: Sample) -> None:
+        position = sequence.num_tokens
+        reason = sequence.append(sample.token_id)
+        self.state.emit(TokenEvent(sequence.request_id, position, sample.token_id, sample.logprobs))
+        if reason is not None:
+            self.state.finish(sequence, reason)
+        elif sequence.bound_for_host:
+            self.state.start_leaving(sequence)
+            if not sequence.copies_in_flight:
+                self._commit(sequence)
+
+    # Running sequences.
+
+    def _continue_decodes(self, rows: list[GpuRow], out: list[KvCopy], budget: int) -> int:
+        for sequence in list(self.state.running):
+            if sequence.phase is not Phase.RUNNING or sequence.pending != 1:
+                continue  # prefilling, or preempted by an older one just now
+            if not sequence.bound_for_host and self._moves_out(sequence, out):
+                continue
+            if self._grow(sequence):
+                rows.append(self._row(sequence, 1))
+                budget -= 1
+        return budget
+
+    def _continue_prefills(self, rows: list[GpuRow], budget: int) -> int:
+        for sequence in self.state.running:
+            if sequence.pending > 1 and budget:
+                count = min(sequence.pending, budget)
+                rows.append(self._row(sequence, count))
+                budget -= count
+        return budget
+
+    def _moves_out(self, sequence: GpuSequence, out: list[KvCopy]) -> bool:
+        """Start the copy to the host if that is wished and granted.
+
+        Until it is granted, decoding goes on.
+        """
+        if not self._placement.moves_out(sequence, self.state):
+            if sequence.host_granted:
+                self.state.release_host(sequence)
+            return False
+        if sequence.host is None:
+            # Two tokens of slack, for what is decoded until the answer is here.
+            wanted = sequence.num_tokens + 2
+            if self.state.host.has_room(wanted):
+                sequence.host = self.state.host.reserve(sequence.request_id, wanted)
+            return False
+        if sequence.host.blocks is None:
+            return False
+        if sequence.num_tokens > sequence.host.num_tokens:  # outgrew the reservation meanwhile
+            self.state.release_host(sequence)
+            return False
+        self.state.start_leaving(sequence)
+        out.append(self._copy(sequence, sequence.computed))
+        return True
+
+    def _grow(self, sequence: GpuSequence) -> bool:
+        """Make room for all known tokens, at the cost of younger residents.
+
+        False: not in this iteration.
+        """
+        assert sequence.lease is not None
+        wanted = self.state.device_blocks_for(sequence.num_tokens)
+        missing = wanted - len(sequence.lease)
+        while missing > self.state.free_device_blocks:
+            movable = (s for s in reversed(self.state.running) if not s.copies_in_flight)
+            victim = next(movable, None)
+            if victim is None or len(self.state.running) == 1:
+                return False  # what is on its way out or in will make room
+            if victim.age_key < sequence.age_key:
+                return False
+            self.state.preempt(victim)
+            if victim is sequence:
+                return False
+        if missing > 0:
+            self.state.grow(sequence, missing)
+        return True
+
+    def _row(self, sequence: GpuSequence, count: int) -> GpuRow:
+        assert sequence.lease is not None
+        assert sequence.slot is not None
+        start = sequence.computed
+        stream_to: Sequence[int] | None = None
+        if sequence.bound_for_host:
+            assert sequence.host is not None
+            stream_to = sequence.host.blocks
+            sequence.copies_in_flight += 1
+        return GpuRow(
+            request_id=sequence.request_id,
+            slot=sequence.slot,
+            start=start,
+            tokens=tuple(sequence.tokens[start : start + count]),
+            blocks=sequence.lease.blocks,
+            sampling=sequence.request.sampling if count == sequence.pending else None,
+            stream_to=stream_to,
+        )
+
+    def _copy(self, sequence: GpuSequence, num_positions: int) -> KvCopy:
+        assert sequence.lease is not None
+        assert sequence.host is not None
+        assert sequence.host.blocks is not None
+        sequence.copies_in_flight += 1
+        return KvCopy(
+            sequence.request_id, sequence.lease.blocks, sequence.host.blocks, num_positions
+        )
+
+    # Waiting sequences.
+
+    def _admit_waiting(self, rows: list[GpuRow], arriving: list[KvCopy], budget: int) -> None:
+        for sequence in list(self.state.waiting):
+            tier = self._placement.admit(sequence, self.state)
+            if tier is None:
+                return
+            if tier is Tier.HOST and sequence.kv_on_host:
+                self._commit(sequence)
+                continue
+            if tier is Tier.HOST and not self._host_granted(sequence):
+                continue  # younger ones may pass while the host makes up its mind
+            if not budget or not self.state.take_device(sequence):
+                return
+            if sequence.host is not None and sequence.kv_on_host:
+                sequence.phase = Phase.ARRIVING
+                arriving.append(self._copy(sequence, sequence.host.kv_tokens))
+                continue
+            sequence.bound_for_host = tier is Tier.HOST
+            self.state.start_running(sequence)
+            count = min(sequence.pending, budget)
+            rows.append(self._row(sequence, count))
+            budget -= count
+
+    def _host_granted(self, sequence: GpuSequence) -> bool:
+        """Whether host blocks for the prompt and the next token are held; if not, see to it."""
+        wanted = sequence.num_tokens + 1
+        if sequence.host is not None and sequence.host.blocks is not None:
+            if sequence.host.num_tokens >= wanted:
+                return True
+            self.state.release_host(sequence)
+        elif sequence.host is None and self.state.host.has_room(wanted):
+            sequence.host = self.state.host.reserve(sequence.request_id, wanted)
+        return False
+
+    def _commit(self, sequence: GpuSequence) -> None:
+        self.state.commit(sequence, self._placement.return_at(sequence))
+
+    def _call_back(self) -> None:
+        candidates = [s for s in self.state.away if not s.recall_sent and not s.cancelled]
+        while candidates:
+            chosen = self._placement.recall(candidates, self.state)
+            if chosen is None:
+                return
+            candidates.remove(chosen)
+            self.state.recall(chosen)

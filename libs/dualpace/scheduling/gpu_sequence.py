@@ -1,0 +1,59 @@
+"""A request as the gpu-engine's scheduler sees it, from arrival to end, wherever it lives."""
+
+import enum
+from dataclasses import dataclass
+
+from dualpace.core.blocks import BlockLease
+from dualpace.core.sequence import Sequence
+from dualpace.scheduling.host_ledger import HostHold
+
+
+class Phase(enum.Enum):
+    """Where a request stands. Only RUNNING ones are computed here.
+
+    WAITING -> RUNNING (prefill) or ARRIVING (its KV is on the host) or AWAY (given straight back to
+      the host)
+    RUNNING -> LEAVING (KV on its way out), WAITING (preempted), or ended
+    LEAVING -> AWAY (committed);  AWAY -> WAITING (returned);  ARRIVING -> RUNNING
+    any but AWAY -> CLOSING: ended, while a copy still touches its blocks
+    """
+
+    WAITING = enum.auto()
+    RUNNING = enum.auto()
+    LEAVING = enum.auto()
+    AWAY = enum.auto()
+    ARRIVING = enum.auto()
+    CLOSING = enum.auto()
+
+
+@dataclass(slots=True, eq=False)
+class GpuSequence(Sequence):
+    """Token ids, phase, and what the request holds on the device and on the host."""
+
+    phase: Phase = Phase.WAITING
+    computed: int = 0
+    """Positions whose KV is in the device blocks."""
+    lease: BlockLease | None = None
+    slot: int | None = None
+    host: HostHold | None = None
+    bound_for_host: bool = False
+    """Its prefill streams KV to the host, and it is committed with its first token."""
+    copies_in_flight: int = 0
+    recall_sent: bool = False
+    cancelled: bool = False
+    """Cancelled while AWAY: closed as soon as the host gives it back."""
+
+    @property
+    def pending(self) -> int:
+        """Known tokens whose KV is not computed yet: 1 when decoding."""
+        return self.num_tokens - self.computed
+
+    @property
+    def host_granted(self) -> bool:
+        """Whether a host reservation is held."""
+        return self.host is not None and self.host.blocks is not None
+
+    @property
+    def kv_on_host(self) -> bool:
+        """Whether the host gave the request back with its KV."""
+        return self.host is not None and self.host.kv_tokens > 0

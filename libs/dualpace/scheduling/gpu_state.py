@@ -1,0 +1,268 @@
+"""State of the gpu-engine's scheduler: queues, blocks, slots and the transitions between phases.
+
+Each transition keeps queues, leases and phase in step, and says what others must be told. When to
+make one is decided in `gpu`.
+"""
+
+import bisect
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dualpace.core.blocks import BlockAllocator, blocks_for
+from dualpace.core.errors import CapacityError
+from dualpace.core.messages import (
+    Commit,
+    EngineEvent,
+    FinishEvent,
+    HandoffCommand,
+    Recall,
+    ReturnCause,
+    Returned,
+)
+from dualpace.core.request import FinishReason
+from dualpace.scheduling.gpu_sequence import GpuSequence, Phase
+from dualpace.scheduling.host_ledger import HostLedger
+from dualpace.scheduling.plan import GpuOutbox, HandoffCommit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuLimits:
+    """Bounds of one iteration and of the device's KV memory."""
+
+    num_blocks: int
+    block_size: int
+    max_running: int
+    """Sequences on the device at once."""
+    token_budget: int
+    """Tokens computed in one iteration, prefill chunks and decodes together."""
+
+    def __post_init__(self) -> None:
+        assert self.token_budget >= self.max_running, "decodes alone could exceed the budget"
+
+
+def _insert(queue: list[GpuSequence], sequence: GpuSequence) -> None:
+    bisect.insort(queue, sequence, key=lambda s: s.age_key)
+
+
+class GpuState:
+    """Every request that the gpu-engine knows, and what it holds. Implements placement.NodeView."""
+
+    def __init__(self, limits: GpuLimits) -> None:
+        self.limits = limits
+        self.sequences: dict[int, GpuSequence] = {}
+        # Each oldest first.
+        self.waiting: list[GpuSequence] = []
+        self.running: list[GpuSequence] = []
+        self.away: list[GpuSequence] = []
+        self.preemptions = 0
+        self._allocator = BlockAllocator(limits.num_blocks)
+        self._slots = list(range(limits.max_running))
+        self._events: list[EngineEvent] = []
+        self._commands: list[HandoffCommand | HandoffCommit] = []
+        self.host = HostLedger(limits.block_size, self._commands.append)
+
+    @property
+    def total_device_blocks(self) -> int:
+        """Device blocks in all."""
+        return self._allocator.num_blocks
+
+    @property
+    def free_device_blocks(self) -> int:
+        """Device blocks that nobody holds."""
+        return self._allocator.free_blocks
+
+    @property
+    def total_device_slots(self) -> int:
+        """Rows of the device batch in all."""
+        return self.limits.max_running
+
+    @property
+    def free_device_slots(self) -> int:
+        """Rows of the device batch that nobody holds."""
+        return len(self._slots)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that wait for the device."""
+        return len(self.waiting)
+
+    @property
+    def recalls_in_flight(self) -> int:
+        """Requests that were called back from the host and have not arrived."""
+        return sum(s.recall_sent for s in self.away)
+
+    def device_blocks_for(self, num_tokens: int) -> int:
+        """Return how many device blocks hold `num_tokens` tokens."""
+        return blocks_for(num_tokens, self.limits.block_size)
+
+    def host_has_room(self, num_tokens: int) -> bool:
+        """Whether the host would grant a reservation for `num_tokens`, as far as is known."""
+        return self.host.has_room(num_tokens)
+
+    def emit(self, event: EngineEvent) -> None:
+        """Tell the request's gateway."""
+        self._events.append(event)
+
+    def command(self, command: HandoffCommand) -> None:
+        """Tell the host."""
+        self._commands.append(command)
+
+    def drain(self) -> GpuOutbox:
+        """Return what is to be told to others since the last call."""
+        outbox = GpuOutbox(tuple(self._events), tuple(self._commands))
+        self._events.clear()
+        self._commands.clear()
+        return outbox
+
+    def enqueue(self, sequence: GpuSequence) -> None:
+        """New, preempted or returned: wait for the device."""
+        sequence.phase = Phase.WAITING
+        _insert(self.waiting, sequence)
+
+    def take_device(self, sequence: GpuSequence) -> bool:
+        """WAITING -> no queue.
+
+        Take a slot, and blocks for all known tokens. False, and no change, if they lack.
+        """
+        if not self._slots:
+            return False
+        try:
+            sequence.lease = self._allocator.lease(self.device_blocks_for(sequence.num_tokens))
+        except CapacityError:
+            return False
+        sequence.slot = self._slots.pop()
+        self.waiting.remove(sequence)
+        return True
+
+    def start_running(self, sequence: GpuSequence) -> None:
+        """Its blocks are there: compute it from the next iteration on."""
+        sequence.phase = Phase.RUNNING
+        _insert(self.running, sequence)
+
+    def arrived(self, sequence: GpuSequence) -> None:
+        """ARRIVING -> RUNNING: the host's copy is not needed any more."""
+        self.release_host(sequence)
+        sequence.computed = sequence.num_tokens - 1
+        self.start_running(sequence)
+
+    def preempt(self, sequence: GpuSequence) -> None:
+        """RUNNING -> WAITING: give the device up; everything is computed again later."""
+        self.preemptions += 1
+        self.running.remove(sequence)
+        self._free_device(sequence)
+        sequence.computed = 0
+        sequence.bound_for_host = False
+        self.enqueue(sequence)
+
+    def start_leaving(self, sequence: GpuSequence) -> None:
+        """RUNNING -> LEAVING.
+
+        Not computed here any more; committed when its copies are complete.
+        """
+        sequence.phase = Phase.LEAVING
+        self.running.remove(sequence)
+
+    def commit(self, sequence: GpuSequence, return_at: int | None) -> None:
+        """LEAVING or WAITING -> AWAY.
+
+        The KV is on the host, which owns the request from here on.
+        """
+        assert sequence.host is not None
+        assert sequence.host.blocks is not None
+        if sequence.phase is Phase.WAITING:
+            self.waiting.remove(sequence)
+        commit = Commit(sequence.request, sequence.num_tokens, return_at)
+        self._commands.append(HandoffCommit(commit, sequence.host.blocks, tuple(sequence.tokens)))
+        self._free_device(sequence)
+        sequence.phase = Phase.AWAY
+        sequence.host = None
+        sequence.bound_for_host = False
+        _insert(self.away, sequence)
+
+    def recall(self, sequence: GpuSequence) -> None:
+        """Ask the host to give a request back."""
+        sequence.recall_sent = True
+        self._commands.append(Recall(sequence.request_id))
+
+    def take_back(self, sequence: GpuSequence, returned: Returned) -> None:
+        """AWAY -> WAITING.
+
+        Owned here again, with its KV still on the host unless it was evicted.
+        """
+        self.away.remove(sequence)
+        sequence.recall_sent = False
+        sequence.computed = 0
+        sequence.tokens.extend(returned.tokens)
+        assert sequence.num_tokens == returned.num_tokens
+        if returned.cause is ReturnCause.RECALLED:
+            sequence.host = self.host.hold_returned(returned)
+        self.enqueue(sequence)
+
+    def forget(self, sequence: GpuSequence) -> None:
+        """AWAY -> gone: it ended on the host."""
+        self.away.remove(sequence)
+        del self.sequences[sequence.request_id]
+
+    def finish(self, sequence: GpuSequence, reason: FinishReason, message: str = "") -> None:
+        """Any phase -> gone, by way of CLOSING while copies still touch its blocks."""
+        queues = {Phase.WAITING: self.waiting, Phase.RUNNING: self.running, Phase.AWAY: self.away}
+        if sequence.phase in queues:
+            queues[sequence.phase].remove(sequence)
+        self.emit(FinishEvent(sequence.request_id, sequence.num_tokens, reason, message))
+        sequence.phase = Phase.CLOSING
+        if not sequence.copies_in_flight:
+            self.close(sequence)
+
+    def close(self, sequence: GpuSequence) -> None:
+        """CLOSING -> gone: free whatever is held."""
+        self._free_device(sequence)
+        if sequence.host is not None:
+            self.release_host(sequence)
+        del self.sequences[sequence.request_id]
+
+    def grow(self, sequence: GpuSequence, count: int) -> None:
+        """Add device blocks to a running sequence. Raises CapacityError."""
+        assert sequence.lease is not None
+        sequence.lease.grow(count)
+
+    def release_host(self, sequence: GpuSequence) -> None:
+        """Give up a host reservation, or the host's copy of a request that is here now."""
+        sequence.host = None
+        self.host.release(sequence.request_id)
+
+    def drop_host(self) -> None:
+        """The host is gone: forget holds on it, and tell it nothing."""
+        for sequence in self.sequences.values():
+            sequence.host = None
+            sequence.bound_for_host = False
+        self._commands.clear()
+        self.host.lost()
+
+    def _free_device(self, sequence: GpuSequence) -> None:
+        if sequence.lease is not None:
+            sequence.lease.free()
+            sequence.lease = None
+        if sequence.slot is not None:
+            self._slots.append(sequence.slot)
+            sequence.slot = None
+
+    def check_integrity(self) -> None:
+        """Assert that blocks, slots and queues agree with the phases."""
+        self._allocator.check_integrity()
+        everyone = list(self.sequences.values())
+        assert sum(len(s.lease) for s in everyone if s.lease) == self._allocator.used_blocks
+        slots = [*self._slots, *(s.slot for s in everyone if s.slot is not None)]
+        assert sorted(slots) == list(range(self.limits.max_running))
+        self._check_queue(Phase.WAITING, self.waiting, everyone)
+        self._check_queue(Phase.RUNNING, self.running, everyone)
+        self._check_queue(Phase.AWAY, self.away, everyone)
+        on_device = (Phase.RUNNING, Phase.LEAVING, Phase.ARRIVING)
+        for sequence in everyone:
+            if sequence.phase is not Phase.CLOSING:
+                assert (sequence.lease is not None) == (sequence.phase in on_device)
+
+    @staticmethod
+    def _check_queue(
+        phase: Phase, queue: list[GpuSequence], everyone: Iterable[GpuSequence]
+    ) -> None:
+        assert queue == sorted((s for s in everyone if s.phase is phase), key=lambda s: s.age_key)

@@ -1,0 +1,230 @@
+"""Where a request lives, and when it moves.
+
+Asked by the gpu-engine's scheduler, which does the moving.
+
+A placement states wishes; what memory does not allow is not done, and no wish ever makes a request
+wait while it holds what another needs. `gpu`, `cpu` and `random:<seed>` depend on nothing but the
+request, so that tests can repeat them; `auto` fills the device first and keeps room there for
+prefills.
+"""
+
+import enum
+import hashlib
+from collections.abc import Sequence
+from typing import Protocol
+
+from dualpace.core.errors import SettingsError
+from dualpace.scheduling.gpu_sequence import GpuSequence
+
+MAX_RECALLS_IN_FLIGHT = 2
+
+
+class Tier(enum.Enum):
+    """Whose decode engine a request runs on."""
+
+    GPU = enum.auto()
+    HOST = enum.auto()
+
+
+class NodeView(Protocol):
+    """What a placement may look at; live while a plan is being made."""
+
+    @property
+    def total_device_blocks(self) -> int:
+        """Device blocks in all."""
+        ...
+
+    @property
+    def free_device_blocks(self) -> int:
+        """Device blocks that nobody holds."""
+        ...
+
+    @property
+    def free_device_slots(self) -> int:
+        """Rows of the device batch that nobody holds."""
+        ...
+
+    @property
+    def total_device_slots(self) -> int:
+        """Rows of the device batch in all."""
+        ...
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that wait for the device."""
+        ...
+
+    @property
+    def recalls_in_flight(self) -> int:
+        """Requests that were called back from the host and have not arrived."""
+        ...
+
+    def device_blocks_for(self, num_tokens: int) -> int:
+        """Return how many device blocks hold `num_tokens` tokens."""
+        ...
+
+    def host_has_room(self, num_tokens: int) -> bool:
+        """Whether the host would grant a reservation for `num_tokens`."""
+        ...
+
+
+class Placement(Protocol):
+    """The policy: which tier, and when to change it."""
+
+    def admit(self, sequence: GpuSequence, view: NodeView) -> Tier | None:
+        """Choose the tier on which a waiting request is to decode; None: it waits."""
+        ...
+
+    def moves_out(self, sequence: GpuSequence, view: NodeView) -> bool:
+        """Whether a request that decodes on the device is to move to the host now."""
+        ...
+
+    def return_at(self, sequence: GpuSequence) -> int | None:
+        """How many tokens the host may bring a request to before giving it back; None: no bound."""
+        ...
+
+    def recall(self, away: Sequence[GpuSequence], view: NodeView) -> GpuSequence | None:
+        """Choose a request on the host to call back to the device now; `away` is oldest first."""
+        ...
+
+
+class GpuOnly:
+    """Everything decodes on the device."""
+
+    def admit(self, sequence: GpuSequence, view: NodeView) -> Tier | None:
+        """Choose the device."""
+        del sequence, view
+        return Tier.GPU
+
+    def moves_out(self, sequence: GpuSequence, view: NodeView) -> bool:
+        """Never."""
+        del sequence, view
+        return False
+
+    def return_at(self, sequence: GpuSequence) -> int | None:
+        """No bound."""
+        del sequence
+        return None
+
+    def recall(self, away: Sequence[GpuSequence], view: NodeView) -> GpuSequence | None:
+        """Never."""
+        del away, view
+        return None
+
+
+class CpuOnly(GpuOnly):
+    """Everything is prefilled on the device and decodes on the host."""
+
+    def admit(self, sequence: GpuSequence, view: NodeView) -> Tier | None:
+        """Choose the host; wait while it is full."""
+        del sequence, view
+        return Tier.HOST
+
+
+class RandomMoves(GpuOnly):
+    """Moves at random token positions, both ways: for tests of the handoff.
+
+    A position is a turning point with probability 1/4, and a tier is drawn there; other positions
+    have the tier of the turning point before them. Draws are hashes of the seed, the request's
+    sampling seed, the end of its prompt and the position: they depend on no clock and no other
+    request. Where the other side has no room, a request stays.
+    """
+
+    _LOOK_BACK = 8
+    """The position this far back counts as a turning point, so that no draw costs more than this."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def admit(self, sequence: GpuSequence, view: NodeView) -> Tier | None:
+        """Choose the tier of the first token that is decoded.
+
+        A prefill, if one is due, makes the one before.
+        """
+        following = sequence.num_tokens + (0 if sequence.kv_on_host else 1)
+        if self._tier(sequence, following) is Tier.GPU:
+            return Tier.GPU
+        return Tier.HOST if self._may_go(sequence, view) else Tier.GPU
+
+    def moves_out(self, sequence: GpuSequence, view: NodeView) -> bool:
+        """Move when the next token's tier is the host."""
+        return self._tier(sequence, sequence.num_tokens) is Tier.HOST and self._may_go(
+            sequence, view
+        )
+
+    def return_at(self, sequence: GpuSequence) -> int | None:
+        """Return before the next position whose tier is the device."""
+        positions = range(sequence.num_tokens + 1, sequence.request.max_total_tokens)
+        return next((p for p in positions if self._tier(sequence, p) is Tier.GPU), None)
+
+    def _may_go(self, sequence: GpuSequence, view: NodeView) -> bool:
+        return sequence.host is not None or view.host_has_room(sequence.num_tokens + 1)
+
+    def _tier(self, sequence: GpuSequence, position: int) -> Tier:
+        request = sequence.request
+        end = sequence.tokens[max(0, request.prompt_tokens - 16) : request.prompt_tokens]
+        salt = f"{self._seed}/{request.sampling.seed}/{request.prompt_tokens}/{end}"
+        draw = b""
+        for back in range(self._LOOK_BACK + 1):
+            draw = hashlib.sha256(f"{salt}/{position - back}".encode()).digest()
+            if draw[0] < 64:
+                break
+        return Tier.HOST if draw[1] % 2 else Tier.GPU
+
+
+class Auto(GpuOnly):
+    """Device first, host when the device is short; back when it has room again.
+
+    `headroom` of the device's blocks and a quarter of its rows stay free of residents, so that
+    prefills of requests bound for the host always find room. Residents are moved out below `low`,
+    and called back only while more than `headroom` plus `low` would stay free: the gap keeps
+    requests from going back and forth.
+    """
+
+    def __init__(self, *, headroom: float = 0.2, low: float = 0.05) -> None:
+        self._headroom = headroom
+        self._low = low
+
+    def admit(self, sequence: GpuSequence, view: NodeView) -> Tier | None:
+        """Choose the device while it keeps its headroom, then the host, then whatever is left."""
+        wanted = view.device_blocks_for(sequence.num_tokens + 1)
+        if self._resident_fits(wanted, self._headroom, view):
+            return Tier.GPU
+        if sequence.host is not None or view.host_has_room(sequence.num_tokens + 1):
+            return Tier.HOST
+        return Tier.GPU if wanted <= view.free_device_blocks else None
+
+    def moves_out(self, sequence: GpuSequence, view: NodeView) -> bool:
+        """Move when the device is nearly full and the host is not."""
+        full = view.free_device_blocks < self._low * view.total_device_blocks
+        return full and (sequence.host is not None or view.host_has_room(sequence.num_tokens + 1))
+
+    def recall(self, away: Sequence[GpuSequence], view: NodeView) -> GpuSequence | None:
+        """Call the oldest back that fits, when nobody waits and few are on their way."""
+        if view.num_waiting or view.recalls_in_flight >= MAX_RECALLS_IN_FLIGHT:
+            return None
+        for sequence in away:
+            wanted = view.device_blocks_for(sequence.num_tokens + 1)
+            if self._resident_fits(wanted, self._headroom + self._low, view):
+                return sequence
+        return None
+
+    @staticmethod
+    def _resident_fits(wanted: int, headroom: float, view: NodeView) -> bool:
+        spare_rows = max(1, view.total_device_slots // 4)
+        rows = view.free_device_slots - view.recalls_in_flight > spare_rows
+        return rows and view.free_device_blocks - wanted >= headroom * view.total_device_blocks
+
+
+def placement_from_text(text: str) -> Placement:
+    """Build a placement from `auto`, `gpu`, `cpu` or `random:<seed>`.
+
+    Raises SettingsError otherwise.
+    """
+    simple: dict[str, type[Placement]] = {"auto": Auto, "gpu": GpuOnly, "cpu": CpuOnly}
+    if text in simple:
+        return simple[text]()
+    kind, _, seed = text.partition(":")
+    if kind == "random" and seed.isdecimal():
+        return RandomMoves(int(seed))
+    raise SettingsError(f"placement: {text!r} is not one of auto, gpu, cpu, random:<seed>")

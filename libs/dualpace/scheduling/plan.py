@@ -1,0 +1,129 @@
+"""What the schedulers decide for one iteration.
+
+Plain values, complete enough to execute without asking back.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dualpace.core.messages import (
+    Commit,
+    EngineEvent,
+    HandoffCommand,
+    HandoffEvent,
+    TokenLogprobs,
+)
+from dualpace.core.request import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRow:
+    """Work of one sequence in a GPU iteration: a prefill chunk, or one decode token."""
+
+    request_id: int
+    slot: int
+    """Row of the device block table; stays the same while the sequence is on the device."""
+    start: int
+    """Position of the first token computed here."""
+    tokens: tuple[int, ...]
+    blocks: Sequence[int]
+    """Device blocks of the whole sequence, in order."""
+    sampling: SamplingParams | None
+    """How to sample the token that follows; None: a later chunk does."""
+    stream_to: Sequence[int] | None = None
+    """Host blocks, in order, to which this chunk's KV is copied layer by layer; None: it stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class KvCopy:
+    """Move the KV of `num_positions` positions between device and host blocks, all layers."""
+
+    request_id: int
+    device_blocks: Sequence[int]
+    host_blocks: Sequence[int]
+    num_positions: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPlan:
+    """One iteration of the gpu-engine.
+
+    A row with `stream_to` and each copy end in one `transfer_done`.
+    """
+
+    rows: tuple[GpuRow, ...] = ()
+    copies_out: tuple[KvCopy, ...] = ()
+    copies_in: tuple[KvCopy, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to execute."""
+        return not (self.rows or self.copies_out or self.copies_in)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens computed in this iteration."""
+        return sum(len(row.tokens) for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class HandoffCommit:
+    """A commit to send once `tokens` stand in the arena's token ids of `host_blocks`."""
+
+    commit: Commit
+    host_blocks: Sequence[int]
+    tokens: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuOutbox:
+    """What the gpu-engine has to tell others, in order within each list."""
+
+    events: tuple[EngineEvent, ...] = ()
+    commands: tuple[HandoffCommand | HandoffCommit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostRow:
+    """One decode token of one sequence on the host."""
+
+    request_id: int
+    slot: int
+    position: int
+    token_id: int
+    sampling: SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class TableWrite:
+    """Blocks to enter into a slot's block table, from index `first` on."""
+
+    slot: int
+    first: int
+    blocks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HostPlan:
+    """One iteration of the cpu-engine. The table writes come before the rows."""
+
+    rows: tuple[HostRow, ...] = ()
+    table_writes: tuple[TableWrite, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostOutbox:
+    """What the cpu-engine has to tell others, and slots that no longer hold a request."""
+
+    events: tuple[EngineEvent, ...] = ()
+    handoff: tuple[HandoffEvent, ...] = ()
+    closed_slots: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The token sampled for one row of a plan."""
+
+    request_id: int
+    token_id: int
+    logprobs: TokenLogprobs | None = None

@@ -1,0 +1,1 @@
+"""Doubles and harnesses for tests and benchmarks. Nothing that serves imports this."""

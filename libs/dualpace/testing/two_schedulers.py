@@ -1,0 +1,193 @@
+"""Both schedulers and the messages between them, without engines.
+
+Every interleaving is the caller's choice.
+
+Tokens are a fixed function of request and position, so whoever samples a position must produce the
+same token. The harness checks ownership, order and accounting after each move.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from dualpace.core.messages import (
+    Cancel,
+    EngineEvent,
+    FinishEvent,
+    HandoffCommand,
+    HandoffEvent,
+    Recall,
+    Release,
+    Reserve,
+    Submit,
+    TokenEvent,
+)
+from dualpace.core.request import FinishReason, Request
+from dualpace.scheduling.cpu import HostLimits, HostScheduler
+from dualpace.scheduling.gpu import GpuScheduler
+from dualpace.scheduling.gpu_state import GpuLimits
+from dualpace.scheduling.placement import Placement
+from dualpace.scheduling.plan import GpuPlan, HandoffCommit, HostPlan, Sample
+
+
+def token_for(request_id: int, position: int) -> int:
+    """The token that any engine must sample at this position."""
+    return (request_id * 7919 + position * 104729) % 50_000
+
+
+@dataclass
+class Received:
+    """What a gateway has seen of one request."""
+
+    prompt_tokens: int
+    tokens: dict[int, int] = field(default_factory=dict)
+    finish: FinishEvent | None = None
+
+
+class TwoSchedulers:
+    """Both engines' schedulers, joined by two ordered queues that the caller delivers."""
+
+    def __init__(self, gpu: GpuLimits, host: HostLimits, placement: Placement) -> None:
+        self.gpu = GpuScheduler(gpu, placement)
+        self.host = HostScheduler(host)
+        self.to_host: deque[HandoffCommand | HandoffCommit] = deque()
+        self.to_gpu: deque[HandoffEvent] = deque()
+        self.transfers: list[int] = []
+        self.received: dict[int, Received] = {}
+        self.kv_written: dict[int, set[int]] = {}
+        self._drain_host()
+
+    def submit(self, request: Request) -> None:
+        """Give a new request to the gpu-engine; its prompt is derived from its id."""
+        prompt = tuple(token_for(request.request_id, p) for p in range(request.prompt_tokens))
+        self.received[request.request_id] = Received(request.prompt_tokens)
+        self.gpu.submit(Submit(request, prompt))
+        self._drain_gpu()
+
+    def cancel(self, request_id: int) -> None:
+        """Cancel at both engines, as a gateway does."""
+        self.gpu.cancel(request_id)
+        self.host.cancel(request_id)
+        self._drain_gpu()
+        self._drain_host()
+
+    def gpu_step(self, *, finish_transfers: bool = True) -> GpuPlan:
+        """One iteration of the gpu-engine."""
+        plan = self.gpu.schedule(0.0)
+        for row in plan.rows:
+            assert len(row.blocks) * self.gpu.state.limits.block_size >= row.start + len(row.tokens)
+            expected = [token_for(row.request_id, row.start + i) for i in range(len(row.tokens))]
+            assert list(row.tokens) == expected
+            if row.stream_to is not None:
+                self.transfers.append(row.request_id)
+        for copy in (*plan.copies_in, *plan.copies_out):
+            self.transfers.append(copy.request_id)
+        self.gpu.apply(
+            plan,
+            [
+                Sample(row.request_id, token_for(row.request_id, row.start + len(row.tokens)))
+                for row in plan.rows
+                if row.sampling is not None
+            ],
+        )
+        if finish_transfers:
+            self.finish_transfers()
+        self._drain_gpu()
+        return plan
+
+    def finish_transfers(self) -> None:
+        """Complete every copy that is under way."""
+        while self.transfers:
+            self.gpu.transfer_done(self.transfers.pop(0))
+        self._drain_gpu()
+
+    def host_step(self) -> HostPlan:
+        """One iteration of the cpu-engine."""
+        plan = self.host.schedule(0.0)
+        for row in plan.rows:
+            assert row.token_id == token_for(row.request_id, row.position)
+        self.host.apply(
+            [
+                Sample(row.request_id, token_for(row.request_id, row.position + 1))
+                for row in plan.rows
+            ]
+        )
+        self._drain_host()
+        return plan
+
+    def deliver_to_host(self) -> None:
+        """Deliver the oldest command, if there is one."""
+        if self.to_host:
+            self._host_command(self.to_host.popleft())
+            self._drain_host()
+
+    def deliver_to_gpu(self) -> None:
+        """Deliver the oldest host event, if there is one."""
+        if self.to_gpu:
+            self.gpu.host_event(self.to_gpu.popleft())
+            self._drain_gpu()
+
+    def run_to_end(self, max_rounds: int = 10_000) -> None:
+        """Let everything happen, fairly, until no request is left."""
+        for _ in range(max_rounds):
+            if not (self.gpu.state.sequences or self.host.num_sequences or self.to_host):
+                return
+            self.gpu_step()
+            while self.to_host:
+                self.deliver_to_host()
+            self.host_step()
+            while self.to_gpu:
+                self.deliver_to_gpu()
+            self.check()
+        raise AssertionError("requests are stuck")
+
+    def check(self) -> None:
+        """Assert accounting on both sides, and that no request is owned twice."""
+        self.gpu.state.check_integrity()
+        self.host.check_integrity()
+
+    def _host_command(self, command: HandoffCommand | HandoffCommit) -> None:
+        if isinstance(command, HandoffCommit):
+            assert command.tokens[-1] == token_for(
+                command.commit.request.request_id, command.commit.num_tokens - 1
+            )
+            capacity = len(command.host_blocks) * self.host.limits.block_size
+            assert capacity >= command.commit.num_tokens
+            self.host.commit(command.commit, command.tokens[-1])
+        elif isinstance(command, Reserve):
+            self.host.reserve(command)
+        elif isinstance(command, Recall):
+            self.host.recall(command.request_id)
+        elif isinstance(command, Release):
+            self.host.release(command.request_id)
+        else:
+            assert isinstance(command, Cancel)
+            self.host.cancel(command.request_id)
+
+    def _drain_gpu(self) -> None:
+        outbox = self.gpu.drain()
+        self.to_host.extend(outbox.commands)
+        self._receive(outbox.events)
+
+    def _drain_host(self) -> None:
+        outbox = self.host.drain()
+        self.to_gpu.extend(outbox.handoff)
+        self._receive(outbox.events)
+
+    def _receive(self, events: tuple[EngineEvent, ...]) -> None:
+        for event in events:
+            received = self.received[event.request_id]
+            if isinstance(event, TokenEvent):
+                assert event.token_id == token_for(event.request_id, event.position)
+                assert event.position >= received.prompt_tokens
+                received.tokens[event.position] = event.token_id
+            else:
+                assert received.finish is None, "a request ended twice"
+                received.finish = event
+
+    def assert_complete(self, request: Request, reason: FinishReason) -> None:
+        """Assert that a request ended for this reason, with every token up to its end seen."""
+        received = self.received[request.request_id]
+        assert received.finish is not None
+        assert received.finish.reason is reason
+        first = request.prompt_tokens
+        assert sorted(received.tokens) == list(range(first, received.finish.end_position))

@@ -1,0 +1,139 @@
+"""Both schedulers together, under any interleaving.
+
+Nothing is lost, owned twice, leaked or left hanging.
+"""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dualpace.core.request import FinishReason, Request
+from dualpace.scheduling.cpu import HostLimits
+from dualpace.scheduling.gpu_state import GpuLimits
+from dualpace.scheduling.placement import placement_from_text
+from dualpace.testing.two_schedulers import TwoSchedulers
+
+PLACEMENTS = ["gpu", "cpu", "auto", "random:0", "random:1"]
+
+
+def make_node(
+    placement: str,
+    *,
+    device_blocks: int = 16,
+    host_blocks: int = 32,
+    max_running: int = 4,
+    token_budget: int = 16,
+    slots: int = 8,
+    max_batch: int = 8,
+) -> TwoSchedulers:
+    gpu = GpuLimits(
+        num_blocks=device_blocks,
+        block_size=4,
+        max_running=max_running,
+        token_budget=token_budget,
+    )
+    host = HostLimits(num_blocks=host_blocks, block_size=4, num_slots=slots, max_batch=max_batch)
+    return TwoSchedulers(gpu, host, placement_from_text(placement))
+
+
+def make_request(request_id: int, prompt: int = 5, new: int = 6, **more: object) -> Request:
+    return Request(
+        request_id=request_id,
+        gateway_id=1,
+        prompt_tokens=prompt,
+        max_tokens=new,
+        arrival_s=float(request_id),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def assert_idle(node: TwoSchedulers) -> None:
+    """Every block and slot is free on both sides."""
+    node.check()
+    assert node.gpu.state.free_device_blocks == node.gpu.state.total_device_blocks
+    assert node.gpu.state.free_device_slots == node.gpu.state.total_device_slots
+    assert node.host.free_blocks == node.host.limits.num_blocks
+    assert node.host.free_slots == node.host.limits.num_slots
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_every_request_completes(placement: str) -> None:
+    node = make_node(placement)
+    requests = [make_request(i, prompt=3 + 5 * (i % 5), new=1 + 3 * (i % 4)) for i in range(12)]
+    for request in requests:
+        node.submit(request)
+    node.run_to_end()
+    for request in requests:
+        node.assert_complete(request, FinishReason.LENGTH)
+    assert_idle(node)
+
+
+SIZES = st.tuples(st.integers(1, 40), st.integers(1, 24))
+MOVES = st.lists(
+    st.one_of(
+        st.tuples(st.just("submit"), SIZES),
+        st.tuples(
+            st.sampled_from(
+                ["gpu", "gpu_async", "transfers", "host", "to_host", "to_gpu", "cancel"]
+            ),
+            st.tuples(st.integers(0, 30), st.just(0)),
+        ),
+    ),
+    max_size=150,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    MOVES,
+    st.sampled_from(PLACEMENTS),
+    st.sampled_from([16, 20, 64]),
+    st.sampled_from([17, 24, 64]),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([1, 3, 8]),
+)
+def test_any_interleaving_keeps_the_books_and_ends(
+    moves: list[tuple[str, tuple[int, int]]],
+    placement: str,
+    device_blocks: int,
+    host_blocks: int,
+    max_running: int,
+    max_batch: int,
+) -> None:
+    node = make_node(
+        placement,
+        device_blocks=device_blocks,
+        host_blocks=host_blocks,
+        max_running=max_running,
+        max_batch=max_batch,
+    )
+    requests: list[Request] = []
+    cancelled: set[int] = set()
+    for move, (a, b) in moves:
+        if move == "submit":
+            requests.append(make_request(len(requests), prompt=a, new=b))
+            node.submit(requests[-1])
+        elif move == "gpu":
+            node.gpu_step()
+        elif move == "gpu_async":
+            node.gpu_step(finish_transfers=False)
+        elif move == "transfers":
+            node.finish_transfers()
+        elif move == "host":
+            node.host_step()
+        elif move == "to_host":
+            node.deliver_to_host()
+        elif move == "to_gpu":
+            node.deliver_to_gpu()
+        elif a < len(requests):
+            cancelled.add(a)
+            node.cancel(a)
+        node.check()
+    node.finish_transfers()
+    node.run_to_end()
+    for request in requests:
+        if request.request_id in cancelled:
+            assert node.received[request.request_id].finish is not None
+        else:
+            node.assert_complete(request, FinishReason.LENGTH)
+    assert_idle(node)
