@@ -113,7 +113,7 @@ class BlockAllocator:
         self._free += len(blocks)
 
     def check_integrity(self) -> None:
-        """Assert that the views of the free set agree and that its runs neither touch nor overlap."""
+        """Assert that all views of the free set agree and that its runs do not touch."""
         runs = sorted(self._length_at.items())
         assert sum(length for _, length in runs) == self._free
         assert all(a + n < b for (a, n), (b, _) in itertools.pairwise(runs))

@@ -45,6 +45,7 @@ class TokenLogprobs:
 class TokenEvent:
     """One generated token. `position` counts from the start of the prompt, from zero."""
 
+    gateway_id: int
     request_id: int
     position: int
     token_id: int
@@ -58,6 +59,7 @@ class FinishEvent:
     Those before it have been sent, by one engine or both.
     """
 
+    gateway_id: int
     request_id: int
     end_position: int
     reason: FinishReason

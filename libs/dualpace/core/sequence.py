@@ -18,6 +18,11 @@ class Sequence:
         return self.request.request_id
 
     @property
+    def gateway_id(self) -> int:
+        """The gateway that gets the tokens."""
+        return self.request.gateway_id
+
+    @property
     def num_tokens(self) -> int:
         """Prompt and generated tokens known so far."""
         return len(self.tokens)

@@ -30,7 +30,14 @@ from dualpace.core.messages import (
     TokenEvent,
 )
 from dualpace.core.request import FinishReason, Request
-from dualpace.scheduling.plan import HostOutbox, HostPlan, HostRow, Sample, TableWrite
+from dualpace.scheduling.plan import (
+    Failure,
+    HostOutbox,
+    HostPlan,
+    HostRow,
+    Sample,
+    TableWrite,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +97,7 @@ class HostScheduler:
         self._writes: list[TableWrite] = []
         self._closed: list[int] = []
         self._last_status: HostStatus | None = None
+        self._device_present = False
         self.evictions = 0
 
     @property
@@ -112,7 +120,16 @@ class HostScheduler:
         """Slots that nobody holds."""
         return len(self._slots)
 
+    def slot_of(self, request_id: int) -> int:
+        """Return the slot that a request holds."""
+        return self._sequences[request_id].slot
+
     # Events.
+
+    def device_joined(self) -> None:
+        """The gpu-engine is there: tell it how full the host is."""
+        self._device_present = True
+        self._last_status = None
 
     def reserve(self, reserve: Reserve) -> None:
         """Hold a slot and blocks for a request that is still computed on the device."""
@@ -132,11 +149,8 @@ class HostScheduler:
             self._writes.append(TableWrite(sequence.slot, 0, blocks))
             self._handoff.append(Reserved(sequence.request_id, sequence.slot, blocks))
 
-    def commit(self, commit: Commit, last_token: int) -> int:
-        """Take a request over, in its slot (returned).
-
-        `last_token` is the newest known, without KV yet.
-        """
+    def commit(self, commit: Commit, last_token: int) -> None:
+        """Take a request over. `last_token` is the newest known, without KV yet."""
         sequence = self._sequences[commit.request.request_id]
         assert sequence.phase is not HostPhase.RUNNING
         assert commit.return_at is None or commit.return_at > commit.num_tokens
@@ -150,9 +164,13 @@ class HostScheduler:
         if commit.request.sampling.logprobs is None:
             # Said again: the stream goes on even if the gpu-engine stops before sending it.
             self._events.append(
-                TokenEvent(sequence.request_id, sequence.num_tokens - 1, last_token)
+                TokenEvent(
+                    commit.request.gateway_id,
+                    sequence.request_id,
+                    sequence.num_tokens - 1,
+                    last_token,
+                )
             )
-        return sequence.slot
 
     def recall(self, request_id: int) -> None:
         """Give a request back with its KV. One that has ended or is on its way back is ignored."""
@@ -189,13 +207,17 @@ class HostScheduler:
                 assert sequence.request is not None
                 self._events.append(
                     FinishEvent(
-                        sequence.request_id, sequence.num_tokens, FinishReason.ERROR, message
+                        sequence.request.gateway_id,
+                        sequence.request_id,
+                        sequence.num_tokens,
+                        FinishReason.ERROR,
+                        message,
                     )
                 )
             if sequence.phase is not HostPhase.RUNNING:
                 self._close(sequence)
+        self._device_present = False
         self._handoff.clear()
-        self._last_status = None
 
     # Decisions.
 
@@ -224,25 +246,36 @@ class HostScheduler:
         writes, self._writes = tuple(self._writes), []
         return HostPlan(tuple(rows), writes)
 
-    def apply(self, samples: Iterable[Sample]) -> None:
+    def apply(self, results: Iterable[Sample | Failure]) -> None:
         """Take the results of an executed plan."""
-        for sample in samples:
-            sequence = self._sequences[sample.request_id]
-            if sequence.phase is not HostPhase.RUNNING:
-                continue
-            assert sequence.request is not None
-            position = sequence.num_tokens
-            sequence.num_tokens += 1
-            sequence.last_token = sample.token_id
-            sequence.new_tokens.append(sample.token_id)
-            self._events.append(
-                TokenEvent(sample.request_id, position, sample.token_id, sample.logprobs)
+        for result in results:
+            sequence = self._sequences[result.request_id]
+            if isinstance(result, Failure):
+                self._finish(sequence, FinishReason.ERROR, result.message)
+            else:
+                self._apply_sample(sequence, result)
+
+    def _apply_sample(self, sequence: HostSequence, sample: Sample) -> None:
+        assert sequence.phase is HostPhase.RUNNING
+        assert sequence.request is not None
+        position = sequence.num_tokens
+        sequence.num_tokens += 1
+        sequence.last_token = sample.token_id
+        sequence.new_tokens.append(sample.token_id)
+        self._events.append(
+            TokenEvent(
+                sequence.request.gateway_id,
+                sample.request_id,
+                position,
+                sample.token_id,
+                sample.logprobs,
             )
-            reason = sequence.request.finish_reason(sequence.num_tokens, sample.token_id)
-            if reason is not None:
-                self._finish(sequence, reason)
-            elif sequence.num_tokens == sequence.return_at:
-                self._give_back(sequence)
+        )
+        reason = sequence.request.finish_reason(sequence.num_tokens, sample.token_id)
+        if reason is not None:
+            self._finish(sequence, reason)
+        elif sequence.num_tokens == sequence.return_at and self._device_present:
+            self._give_back(sequence)
 
     def drain(self) -> HostOutbox:
         """Return what is to be told to others since the last call, a changed status included."""
@@ -297,6 +330,10 @@ class HostScheduler:
 
     def _evict(self, victim: HostSequence) -> None:
         self.evictions += 1
+        if not self._device_present:
+            message = "host KV memory ran out, and there is no gpu-engine to recompute it"
+            self._finish(victim, FinishReason.ERROR, message)
+            return
         self._running.remove(victim)
         self._handoff.append(
             Returned(
@@ -312,6 +349,7 @@ class HostScheduler:
     def _give_back(self, sequence: HostSequence) -> None:
         self._running.remove(sequence)
         sequence.phase = HostPhase.RETURNED
+        self._closed.append(sequence.slot)
         self._handoff.append(
             Returned(
                 sequence.request_id,
@@ -322,9 +360,13 @@ class HostScheduler:
             )
         )
 
-    def _finish(self, sequence: HostSequence, reason: FinishReason) -> None:
+    def _finish(self, sequence: HostSequence, reason: FinishReason, message: str = "") -> None:
         self._running.remove(sequence)
-        self._events.append(FinishEvent(sequence.request_id, sequence.num_tokens, reason))
+        assert sequence.request is not None
+        gateway_id = sequence.request.gateway_id
+        self._events.append(
+            FinishEvent(gateway_id, sequence.request_id, sequence.num_tokens, reason, message)
+        )
         self._handoff.append(Finished(sequence.request_id))
         self._close(sequence)
 

@@ -28,7 +28,7 @@ from dualpace.core.request import FinishReason
 from dualpace.scheduling.gpu_sequence import GpuSequence, Phase
 from dualpace.scheduling.gpu_state import GpuLimits, GpuState
 from dualpace.scheduling.placement import Placement, Tier
-from dualpace.scheduling.plan import GpuOutbox, GpuPlan, GpuRow, KvCopy, Sample
+from dualpace.scheduling.plan import Failure, GpuOutbox, GpuPlan, GpuRow, KvCopy, Sample
 
 
 class GpuScheduler:
@@ -108,6 +108,11 @@ class GpuScheduler:
         elif sequence.phase is Phase.ARRIVING:
             self.state.arrived(sequence)
 
+    @property
+    def copying(self) -> bool:
+        """Whether copies are under way, so that completions are worth polling for."""
+        return any(s.copies_in_flight for s in self.state.sequences.values())
+
     # Decisions.
 
     def schedule(self, now: float) -> GpuPlan:
@@ -124,16 +129,20 @@ class GpuScheduler:
         self._call_back()
         return GpuPlan(tuple(rows), tuple(out), tuple(arriving))
 
-    def apply(self, plan: GpuPlan, samples: Iterable[Sample]) -> None:
+    def apply(self, plan: GpuPlan, results: Iterable[Sample | Failure]) -> None:
         """Take the results of an executed plan."""
         for row in plan.rows:
             sequence = self.state.sequences[row.request_id]
             if sequence.phase is Phase.RUNNING:
                 sequence.computed = row.start + len(row.tokens)
-        for sample in samples:
-            sequence = self.state.sequences[sample.request_id]
-            if sequence.phase is Phase.RUNNING:  # else cancelled while the plan ran
-                self._apply_sample(sequence, sample)
+        for result in results:
+            sequence = self.state.sequences[result.request_id]
+            if sequence.phase is not Phase.RUNNING:
+                continue  # cancelled while the plan ran
+            if isinstance(result, Failure):
+                self.state.finish(sequence, FinishReason.ERROR, result.message)
+            else:
+                self._apply_sample(sequence, result)
 
     def drain(self) -> GpuOutbox:
         """Return what is to be told to others since the last call."""
@@ -142,7 +151,15 @@ class GpuScheduler:
     def _apply_sample(self, sequence: GpuSequence, sample: Sample) -> None:
         position = sequence.num_tokens
         reason = sequence.append(sample.token_id)
-        self.state.emit(TokenEvent(sequence.request_id, position, sample.token_id, sample.logprobs))
+        self.state.emit(
+            TokenEvent(
+                sequence.gateway_id,
+                sequence.request_id,
+                position,
+                sample.token_id,
+                sample.logprobs,
+            )
+        )
         if reason is not None:
             self.state.finish(sequence, reason)
         elif sequence.bound_for_host:

@@ -208,7 +208,11 @@ class GpuState:
         queues = {Phase.WAITING: self.waiting, Phase.RUNNING: self.running, Phase.AWAY: self.away}
         if sequence.phase in queues:
             queues[sequence.phase].remove(sequence)
-        self.emit(FinishEvent(sequence.request_id, sequence.num_tokens, reason, message))
+        self.emit(
+            FinishEvent(
+                sequence.gateway_id, sequence.request_id, sequence.num_tokens, reason, message
+            )
+        )
         sequence.phase = Phase.CLOSING
         if not sequence.copies_in_flight:
             self.close(sequence)

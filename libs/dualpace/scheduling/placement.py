@@ -131,7 +131,7 @@ class RandomMoves(GpuOnly):
     """
 
     _LOOK_BACK = 8
-    """The position this far back counts as a turning point, so that no draw costs more than this."""
+    """The position this far back counts as a turning point: no draw costs more than this."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed

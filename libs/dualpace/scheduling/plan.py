@@ -27,7 +27,7 @@ class GpuRow:
     """Position of the first token computed here."""
     tokens: tuple[int, ...]
     blocks: Sequence[int]
-    """Device blocks of the whole sequence, in order."""
+    """Device blocks of the whole sequence, in order: the lease's own list, which only grows."""
     sampling: SamplingParams | None
     """How to sample the token that follows; None: a later chunk does."""
     stream_to: Sequence[int] | None = None
@@ -113,7 +113,7 @@ class HostPlan:
 
 @dataclass(frozen=True, slots=True)
 class HostOutbox:
-    """What the cpu-engine has to tell others, and slots that no longer hold a request."""
+    """What the cpu-engine has to tell others, and slots whose request it does not own any more."""
 
     events: tuple[EngineEvent, ...] = ()
     handoff: tuple[HandoffEvent, ...] = ()
@@ -127,3 +127,11 @@ class Sample:
     request_id: int
     token_id: int
     logprobs: TokenLogprobs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A row of a plan for which no token can be sampled; its request ends with an error."""
+
+    request_id: int
+    message: str

@@ -53,7 +53,7 @@ class TwoSchedulers:
         self.to_gpu: deque[HandoffEvent] = deque()
         self.transfers: list[int] = []
         self.received: dict[int, Received] = {}
-        self.kv_written: dict[int, set[int]] = {}
+        self.host.device_joined()
         self._drain_host()
 
     def submit(self, request: Request) -> None:

@@ -1,0 +1,1 @@
+"""The `dualpace` command: a whole node on one machine."""

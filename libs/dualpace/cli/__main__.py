@@ -1,0 +1,35 @@
+"""`dualpace`: dispatches to a subcommand."""
+
+import sys
+from importlib.metadata import version
+
+from dualpace.cli.serve import serve_command
+
+_USAGE = """usage: dualpace <command> [flags]
+
+commands:
+  serve      serve a model on this machine: gateway, gpu-engine and cpu-engine under one supervisor
+  version    print the version
+
+`dualpace <command> --help` lists a command's flags.
+"""
+
+
+def main() -> int:
+    """Run a subcommand; returns the exit status."""
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_USAGE, end="")
+        return 0 if arguments else 2
+    command, *rest = arguments
+    if command == "serve":
+        return serve_command(rest)
+    if command in ("version", "--version"):
+        print(f"dualpace {version('dualpace')}")
+        return 0
+    print(f"dualpace: unknown command {command!r}\n\n{_USAGE}", end="", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""Settings of `dualpace serve`: those a person wants at hand; the services have more."""
+
+from dataclasses import dataclass
+
+from dualpace.core.settings import require, setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """Serve a model on this machine, decoded by two engines at once."""
+
+    model: str = setting(
+        "Model directory, GGUF file, hub id (org/name[@revision]), or demo.", default="demo"
+    )
+    host: str = setting("Address to listen on.", default="127.0.0.1")
+    port: int = setting("TCP port to listen on; 0 takes a free one.", default=8000)
+    served_model_name: str | None = setting(
+        "Names that clients may use, separated by commas; unset: the model's own.", default=None
+    )
+    device: str = setting("Device of the gpu-engine: cpu, cuda or cuda:<index>.", default="cpu")
+    dtype: str = setting(
+        "Data type: auto, float32, bfloat16 or float16; auto is float32 on a CPU.", default="auto"
+    )
+    placement: str = setting(
+        "Where requests decode: auto, gpu, cpu, or random:<seed> (for tests).", default="auto"
+    )
+    device_kv_mib: int = setting("KV memory of the gpu-engine; 0: its default.", default=0)
+    arena_mib: int = setting("Host memory for KV of the cpu-engine.", default=1024)
+    host_slots: int = setting("Most sequences on the host at once.", default=256)
+    max_model_len: int | None = setting(
+        "Most tokens of a request; unset: what model and memory allow.", default=None
+    )
+    max_running: int = setting(
+        "Most sequences on the device at once; 0: the gpu-engine's default.", default=0
+    )
+    token_budget: int = setting("Most tokens of a gpu-engine iteration; 0: its default.", default=0)
+    shm_dir: str = setting("Shared-memory file system for the arena.", default="/dev/shm")  # noqa: S108
+    drain_grace_s: float = setting("How long running requests may finish on stop.", default=5.0)
+    log_level: str = setting(
+        "Least severe level that the services log.",
+        default="info",
+        choices=("debug", "info", "warning", "error"),
+    )
+    log_json: bool = setting("Log one JSON object a line.", default=False)
+
+    def __post_init__(self) -> None:
+        require(0 <= self.port < 1 << 16, f"port: {self.port} is not in 0..65535")
+        require(self.drain_grace_s >= 0, "drain_grace_s must not be negative")

@@ -1,0 +1,72 @@
+"""What every service process does alike: stop on request, notice a dead supervisor, say why."""
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable
+
+from dualpace.core.errors import DualPaceError
+
+log = logging.getLogger(__name__)
+
+
+class StopRequest:
+    """Set once by SIGTERM, SIGINT or a supervisor's death; `on_stop` callbacks wake who waits."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._callbacks: list[Callable[[], None]] = []
+        self.reason = ""
+        self.urgent = False
+        """Whether there is nobody left to wait for: no grace."""
+
+    @property
+    def requested(self) -> bool:
+        """Whether the process is to stop."""
+        return self._event.is_set()
+
+    def on_stop(self, callback: Callable[[], None]) -> None:
+        """Call back when a stop is requested; from a signal handler or another thread."""
+        self._callbacks.append(callback)
+
+    def request(self, reason: str, *, urgent: bool = False) -> None:
+        """Ask the process to stop."""
+        self.reason = self.reason or reason
+        self.urgent = self.urgent or urgent
+        self._event.set()
+        for callback in self._callbacks:
+            callback()
+
+    def install_signals(self) -> None:
+        """Let SIGTERM and SIGINT ask for a stop. Main thread only."""
+
+        def handle(number: int, _: object) -> None:
+            self.request(signal.Signals(number).name)
+
+        signal.signal(signal.SIGTERM, handle)
+        signal.signal(signal.SIGINT, handle)
+
+    def watch_lifeline(self, fd: int) -> None:
+        """Stop at once when the other end of a pipe closes, however its holder died."""
+
+        def watch() -> None:
+            while os.read(fd, 4096):
+                pass
+            self.request("the supervisor is gone", urgent=True)
+
+        threading.Thread(target=watch, name="lifeline", daemon=True).start()
+
+
+def run_service(service: str, work: Callable[[], None]) -> int:
+    """Run a service to its end and return its exit status; the last log line says why it ended."""
+    try:
+        work()
+    except DualPaceError as error:
+        log.critical("%s stops: %s", service, error)
+        return 1
+    except Exception as error:
+        log.exception("%s failed", service)
+        log.critical("%s stops: unexpected %s: %s", service, type(error).__name__, error)
+        return 1
+    return 0

@@ -1,0 +1,1 @@
+"""Between processes: the shared-memory arena, and the ordered channels that control it."""

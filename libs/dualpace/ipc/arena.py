@@ -1,0 +1,298 @@
+"""The arena: one file in shared memory that both engines map. Created by the gpu-engine.
+
+A file appears under its final name only when it is complete. Whoever maps it holds a shared lock
+on it, so that a file nobody locks is a leftover of a killed run: it is never trusted, and the next
+creator removes it. Nothing here knows what the bytes mean to a model.
+"""
+
+import errno
+import fcntl
+import logging
+import mmap
+import os
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from dualpace.core.clock import Clock, SystemClock
+from dualpace.core.errors import ArenaError, CapacityError
+from dualpace.core.request import Engine
+from dualpace.ipc.heartbeat import Heartbeat
+from dualpace.ipc.layout import (
+    ABI_VERSION,
+    GEOMETRY_FIELDS,
+    HEADER,
+    HEARTBEAT,
+    MAGIC,
+    SLOT,
+    ArenaGeometry,
+    KvDtype,
+    Region,
+    layout_of,
+)
+from dualpace.ipc.sequence_table import SequenceTable
+
+log = logging.getLogger(__name__)
+
+FILE_NAME = "arena"
+_SLAB_BYTES = 256 << 20
+_STALE_CHECKS = 10
+_MADV_POPULATE_WRITE = 23  # Linux 5.14; not named in Python's mmap module
+
+
+class Arena:
+    """A mapped arena. Use `create` or `attach`, and `close` when done."""
+
+    def __init__(
+        self, path: Path, fd: int, memory: mmap.mmap, geometry: ArenaGeometry, *, creator: bool
+    ) -> None:
+        self.path = path
+        self.geometry = geometry
+        self.layout = layout_of(geometry)
+        self.memory = memory
+        self._fd = fd
+        self._creator = creator
+        header = self._view(Region(0, HEADER.itemsize), HEADER)
+        self.generation = int(header["generation"][0])
+        self.block_tables: npt.NDArray[np.int32] = self._view(
+            self.layout.block_tables, np.dtype("<i4")
+        ).reshape(geometry.num_slots, geometry.max_blocks_per_sequence)
+        self.block_tokens: npt.NDArray[np.int32] = self._view(
+            self.layout.block_tokens, np.dtype("<i4")
+        ).reshape(geometry.num_blocks, geometry.block_size)
+        self.sequences = SequenceTable(self._view(self.layout.sequences, SLOT))
+
+    @classmethod
+    def create(
+        cls,
+        directory: Path,
+        geometry: ArenaGeometry,
+        fingerprint: bytes,
+        progress: Callable[[float], None] = lambda _: None,
+    ) -> "Arena":
+        """Make and pre-fault a new arena in `directory`, removing leftovers of killed runs.
+
+        Raises ArenaError if another process uses the one that is there, CapacityError if memory
+        does not suffice. `progress` gets the fraction done.
+        """
+        path = directory / FILE_NAME
+        for _ in range(_STALE_CHECKS):  # an attaching engine's own check looks like use
+            _remove_stale(directory)
+            if not path.exists():
+                break
+            time.sleep(0.05)
+        else:
+            raise ArenaError(f"{path} is in use by another engine")
+        total = layout_of(geometry).total_bytes
+        _require_space(directory, total)
+        draft = directory / f"{FILE_NAME}.{os.getpid()}.draft"
+        fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o660)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH)
+            os.ftruncate(fd, total)
+            memory = _map(fd, total, progress)
+            _write_header(fd, geometry, fingerprint, total)
+            draft.rename(path)
+            return cls(path, fd, memory, geometry, creator=True)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            os.close(fd)
+            raise
+
+    @classmethod
+    def attach(
+        cls,
+        directory: Path,
+        fingerprint: bytes,
+        *,
+        timeout_s: float,
+        clock: Clock | None = None,
+        give_up: Callable[[], bool] = lambda: False,
+    ) -> "Arena":
+        """Map the arena that a live gpu-engine made in `directory`, waiting for it to appear.
+
+        Raises ArenaError after `timeout_s`, when `give_up` says so, or if the file is of another
+        layout version or another model.
+        """
+        clock = clock or SystemClock()
+        path = directory / FILE_NAME
+        deadline = clock.now() + timeout_s
+        while True:
+            fd = _open_live(path)
+            if fd is not None:
+                break
+            if clock.now() > deadline:
+                raise ArenaError(f"no gpu-engine made {path} within {timeout_s:.0f} s")
+            if give_up():
+                raise ArenaError(f"gave up waiting for {path}")
+            time.sleep(0.02)
+        try:
+            geometry = _read_header(path, fd, fingerprint)
+            memory = _map(fd, layout_of(geometry).total_bytes, lambda _: None)
+            return cls(path, fd, memory, geometry, creator=False)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def heartbeat(self, engine: Engine) -> Heartbeat:
+        """Return the heartbeat record of an engine."""
+        return Heartbeat(self._view(self.layout.heartbeats, HEARTBEAT)[int(engine) :][:1])
+
+    def write_tokens(self, blocks: Sequence[int], tokens: npt.ArrayLike) -> None:
+        """Store token ids of a sequence, from position 0 on, in the blocks that hold its KV."""
+        ids = np.asarray(tokens, dtype=np.int32)
+        size = self.geometry.block_size
+        for index in range(-(-len(ids) // size)):
+            part = ids[index * size : (index + 1) * size]
+            self.block_tokens[blocks[index], : len(part)] = part
+
+    def token_at(self, slot: int, position: int) -> int:
+        """Return the token id at a position of the sequence in a slot."""
+        block = self.block_tables[slot, position // self.geometry.block_size]
+        return int(self.block_tokens[block, position % self.geometry.block_size])
+
+    def huge_page_bytes(self) -> int:
+        """Return how much of this process's arena mapping the kernel maps with huge pages."""
+        total, inside = 0, False
+        for line in Path("/proc/self/smaps").read_text().splitlines():
+            if "-" in line.split(" ", 1)[0]:
+                inside = line.endswith(str(self.path))
+            elif inside and line.startswith(("ShmemPmdMapped:", "FilePmdMapped:")):
+                total += int(line.split()[1]) * 1024
+        return total
+
+    def close(self) -> None:
+        """Unmap, and unlink if this process made the file. Views must not be used any more."""
+        if self._creator:
+            self.path.unlink(missing_ok=True)
+        del self.sequences, self.block_tables, self.block_tokens
+        try:
+            self.memory.close()
+        except BufferError:
+            # Tensors still look at it; the mapping goes with the process.
+            log.debug("arena mapping outlives close()")
+        os.close(self._fd)
+
+    def _view(self, region: Region, dtype: np.dtype) -> npt.NDArray:  # type: ignore[type-arg]
+        count = region.num_bytes // dtype.itemsize
+        return np.frombuffer(self.memory, dtype=dtype, count=count, offset=region.offset)
+
+
+def _lock_is_free(fd: int) -> bool:
+    """Whether nobody maps this file; leaves it unlocked."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    return True
+
+
+def _remove_stale(directory: Path) -> None:
+    for path in (directory / FILE_NAME, *directory.glob(f"{FILE_NAME}.*.draft")):
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            if _lock_is_free(fd):
+                log.warning("removing %s, left behind by a killed run", path)
+                path.unlink(missing_ok=True)
+        finally:
+            os.close(fd)
+
+
+def _require_space(directory: Path, total: int) -> None:
+    space = os.statvfs(directory)
+    free = space.f_bavail * space.f_frsize
+    if free < total:
+        raise CapacityError(
+            f"the arena needs {total >> 20} MiB, but {directory} has only {free >> 20} MiB free:"
+            " make it smaller, or the volume larger"
+        )
+
+
+def _map(fd: int, total: int, progress: Callable[[float], None]) -> mmap.mmap:
+    """Map the file and fault every page in now, in huge pages if the kernel has them.
+
+    Later, a page that cannot be had is a SIGBUS.
+    """
+    memory = mmap.mmap(fd, total)
+    try:
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    except OSError as error:
+        log.info("no huge pages for the arena: %s", error)
+    for start in range(0, total, _SLAB_BYTES):
+        length = min(_SLAB_BYTES, total - start)
+        try:
+            memory.madvise(_MADV_POPULATE_WRITE, start, length)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                memory.close()
+                raise CapacityError(f"no memory for the arena: {error}") from error
+            os.posix_fallocate(fd, start, length)  # a kernel older than the advice
+        progress((start + length) / total)
+    return memory
+
+
+def _write_header(fd: int, geometry: ArenaGeometry, fingerprint: bytes, total: int) -> None:
+    header = np.zeros(1, HEADER)
+    header["magic"] = MAGIC
+    header["abi_version"] = ABI_VERSION
+    header["creator_pid"] = os.getpid()
+    header["generation"] = secrets.randbits(63)
+    header["total_bytes"] = total
+    header["fingerprint"] = np.void(fingerprint)
+    for name in GEOMETRY_FIELDS:
+        header[name] = int(getattr(geometry, name))
+    os.pwrite(fd, header.tobytes(), 0)
+
+
+def _open_live(path: Path) -> int | None:
+    """Open and lock an arena that someone else has mapped; None if there is none."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    if _lock_is_free(fd):
+        os.close(fd)
+        return None
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    return fd
+
+
+def _read_header(path: Path, fd: int, fingerprint: bytes) -> ArenaGeometry:
+    raw = os.pread(fd, HEADER.itemsize, 0)
+    if len(raw) < HEADER.itemsize or raw[: len(MAGIC)] != MAGIC:
+        raise ArenaError(f"{path} is not an arena")
+    header = np.frombuffer(raw, HEADER)[0]
+    if header["abi_version"] != ABI_VERSION:
+        raise ArenaError(
+            f"{path} has layout version {header['abi_version']}, this engine speaks {ABI_VERSION}:"
+            " run the same release of both engines"
+        )
+    if header["fingerprint"].tobytes() != fingerprint:
+        raise ArenaError(f"{path} was made for another model or data type than this engine's")
+    sizes = {name: int(header[name]) for name in GEOMETRY_FIELDS}
+    kv_dtype = KvDtype(sizes.pop("kv_dtype"))
+    geometry = ArenaGeometry(kv_dtype=kv_dtype, **sizes)
+    total = layout_of(geometry).total_bytes
+    if total != header["total_bytes"] or os.fstat(fd).st_size != total:
+        raise ArenaError(f"{path} is truncated or damaged")
+    return geometry
+
+
+def arena_blocks(budget_bytes: int, geometry_of: Callable[[int], ArenaGeometry]) -> int:
+    """Return the largest number of blocks whose arena fits `budget_bytes`; 0 if none does."""
+    low, high = 0, max(1, budget_bytes // max(1, geometry_of(1).block_bytes))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if layout_of(geometry_of(middle)).total_bytes <= budget_bytes:
+            low = middle
+        else:
+            high = middle - 1
+    return low

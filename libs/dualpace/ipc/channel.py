@@ -1,0 +1,112 @@
+"""What an engine needs of its surroundings, as Protocols.
+
+One implementation speaks gRPC, one is in-process.
+
+Everything that arrives is put in the engine's inbox, whose single reader is the engine's thread.
+Everything that leaves is posted and never waits: an engine's clock does not depend on its peers.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from dualpace.core.messages import (
+    Cancel,
+    EngineEvent,
+    HandoffCommand,
+    HandoffEvent,
+    Submit,
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayLeft:
+    """A gateway's session ended; nobody waits for its requests any more."""
+
+    gateway_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostJoined:
+    """The cpu-engine can be talked to."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostLeft:
+    """The cpu-engine went away."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceJoined:
+    """The gpu-engine opened its handoff session."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLeft:
+    """The gpu-engine's handoff session ended."""
+
+
+GatewayInput = Submit | Cancel | GatewayLeft
+GpuInput = GatewayInput | HandoffEvent | HostJoined | HostLeft
+CpuInput = GatewayInput | HandoffCommand | DeviceJoined | DeviceLeft
+
+
+class Inbox(Generic[T]):
+    """An ordered, unbounded, thread-safe queue with one reader."""
+
+    def __init__(self) -> None:
+        self._items: deque[T] = deque()
+        self._arrived = threading.Event()
+
+    def put(self, item: T) -> None:
+        """Add an item; from any thread."""
+        self._items.append(item)
+        self._arrived.set()
+
+    def wake(self) -> None:
+        """End a wait without an item."""
+        self._arrived.set()
+
+    def wait(self, timeout_s: float) -> None:
+        """Block until something arrives, or the time is up."""
+        self._arrived.wait(timeout_s)
+
+    def drain(self) -> list[T]:
+        """Return everything that has arrived, oldest first."""
+        self._arrived.clear()
+        items: list[T] = []
+        while self._items:
+            items.append(self._items.popleft())
+        return items
+
+
+class GatewayPort(Protocol):
+    """The way to the gateways."""
+
+    def post(self, events: Sequence[EngineEvent]) -> None:
+        """Send each event to its gateway; those of gateways that left are dropped."""
+        ...
+
+    def post_status(self, gauges: Mapping[str, float]) -> None:
+        """Send the engine's numbers to every gateway."""
+        ...
+
+
+class HandoffCommandPort(Protocol):
+    """The gpu-engine's way to the cpu-engine."""
+
+    def post(self, commands: Sequence[HandoffCommand]) -> None:
+        """Send commands in order; dropped when the cpu-engine is not there."""
+        ...
+
+
+class HandoffEventPort(Protocol):
+    """The cpu-engine's way to the gpu-engine."""
+
+    def post(self, events: Sequence[HandoffEvent]) -> None:
+        """Send events in order; dropped when the gpu-engine is not there."""
+        ...

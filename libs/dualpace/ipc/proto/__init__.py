@@ -1,0 +1,1 @@
+"""Generated protobuf messages of the engine protocol; see engine.proto."""

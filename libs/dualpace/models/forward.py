@@ -1,0 +1,100 @@
+"""One forward pass over tokens of many sequences, over a paged KV pool.
+
+Decode rows come first and are attended together; prefill chunks follow, each attended on its own.
+Both engines run this: the host's batches simply hold no prefill chunks.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dualpace.models.attention import PagedAttention
+from dualpace.models.decoder import Decoder
+from dualpace.models.kv_pool import KvPool
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillChunk:
+    """Consecutive tokens of one sequence, at rows `first` .. `first + count - 1` of the batch."""
+
+    first: int
+    count: int
+    start: int
+    """Position of the first of them."""
+    block_table: Tensor
+    """[M] int32: blocks of the sequence, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenBatch:
+    """T tokens: D decode rows, then the prefill chunks. All tensors are on the model's device."""
+
+    token_ids: Tensor
+    """[T] int64"""
+    positions: Tensor
+    """[T] int64"""
+    block_ids: Tensor
+    """[T] int64: the block that takes each token's KV."""
+    slot_ids: Tensor
+    """[T] int64: the slot within it."""
+    block_tables: Tensor
+    """[R, M] int32"""
+    decode_rows: Tensor
+    """[D] int32: the table row of each decode row's sequence."""
+    decode_lengths: Tensor
+    """[D] int32: KV positions of each decode row's sequence, the current token included."""
+    prefills: Sequence[PrefillChunk]
+    logit_rows: Tensor
+    """[S] int64: the rows whose next token is sampled."""
+
+
+def forward(
+    decoder: Decoder,
+    pool: KvPool,
+    attention: PagedAttention,
+    batch: TokenBatch,
+    after_write: Callable[[int], None] | None = None,
+) -> Tensor:
+    """Compute KV and return logits [S, vocab] float32.
+
+    `after_write(layer)` is called when the KV of a layer's tokens has been written (on CUDA:
+    enqueued), before attention reads it: the moment from which it may be copied elsewhere.
+    """
+    num_decodes = batch.decode_rows.shape[0]
+    hidden = decoder.embed(batch.token_ids)
+    for layer in range(decoder.num_layers):
+        q, k, v = decoder.pre_attention(layer, hidden, batch.positions)
+        pool.write(layer, batch.block_ids, batch.slot_ids, k, v)
+        if after_write is not None:
+            after_write(layer)
+        kv_layer = pool.layer(layer)
+        scale, window = decoder.attention_scale(layer), decoder.window(layer)
+        parts: list[Tensor] = []
+        if num_decodes:
+            parts.append(
+                attention.decode(
+                    q[:num_decodes],
+                    kv_layer,
+                    batch.block_tables,
+                    batch.decode_rows,
+                    batch.decode_lengths,
+                    scale=scale,
+                    window=window,
+                )
+            )
+        parts.extend(
+            attention.prefill(
+                q[chunk.first : chunk.first + chunk.count],
+                kv_layer,
+                chunk.block_table,
+                chunk.start,
+                scale=scale,
+                window=window,
+            )
+            for chunk in batch.prefills
+        )
+        attended = parts[0] if len(parts) == 1 else torch.cat(parts)
+        hidden = decoder.post_attention(layer, attended, hidden)
+    return decoder.head(hidden[batch.logit_rows])

@@ -1,0 +1,1 @@
+"""The host's decode engine: own queue, own clock, KV in the arena."""

@@ -1,0 +1,159 @@
+"""The cpu-engine's loop.
+
+Receive, schedule, run, publish. Runs in the main thread, on its own clock.
+
+It depends on no peer: commands come through the inbox when they come, tokens go straight to their
+gateway, and a gpu-engine that is slow, stopped or gone changes nothing for the requests owned here.
+"""
+
+import logging
+from typing import Protocol
+
+from dualpace.core.clock import Clock
+from dualpace.core.messages import (
+    Cancel,
+    Commit,
+    HandoffCommand,
+    Recall,
+    Release,
+    Reserve,
+    Submit,
+)
+from dualpace.core.request import Engine
+from dualpace.ipc.arena import Arena
+from dualpace.ipc.channel import (
+    CpuInput,
+    DeviceJoined,
+    DeviceLeft,
+    GatewayLeft,
+    GatewayPort,
+    HandoffEventPort,
+    Inbox,
+)
+from dualpace.scheduling.cpu import HostScheduler
+from dualpace.scheduling.plan import Failure, HostPlan, Sample, TableWrite
+
+log = logging.getLogger(__name__)
+
+STATUS_INTERVAL_S = 0.25
+
+
+class Runner(Protocol):
+    """Executes plans."""
+
+    def write_tables(self, writes: tuple[TableWrite, ...]) -> None:
+        """Enter newly held blocks into the block tables."""
+        ...
+
+    def execute(self, plan: HostPlan) -> list[Sample | Failure]:
+        """Advance every row by one token, and commit the step to the sequence table."""
+        ...
+
+
+class CpuEngine:
+    """One host's decode engine."""
+
+    def __init__(
+        self,
+        *,
+        scheduler: HostScheduler,
+        runner: Runner,
+        arena: Arena,
+        inbox: Inbox[CpuInput],
+        gateways: GatewayPort,
+        device: HandoffEventPort,
+        clock: Clock,
+    ) -> None:
+        self._scheduler = scheduler
+        self._runner = runner
+        self._arena = arena
+        self._inbox = inbox
+        self._gateways = gateways
+        self._device = device
+        self._clock = clock
+        self._heartbeat = arena.heartbeat(Engine.CPU)
+        self._heartbeat.start(clock.now())
+        self._device_connected = False
+        self._steps = 0
+        self._tokens = 0
+        self._next_status_s = 0.0
+
+    def step(self) -> bool:
+        """One iteration. Returns whether there was anything to compute."""
+        for item in self._inbox.drain():
+            self._receive(item)
+        plan = self._scheduler.schedule(self._clock.now())
+        self._runner.write_tables(plan.table_writes)
+        if plan.rows:
+            self._scheduler.apply(self._runner.execute(plan))
+            self._steps += 1
+            self._tokens += len(plan.rows)
+        self._publish()
+        self._report(busy=bool(plan.rows))
+        return bool(plan.rows)
+
+    def gauges(self) -> dict[str, float]:
+        """Numbers for metrics and health."""
+        limits = self._scheduler.limits
+        return {
+            "running": self._scheduler.num_running,
+            "sequences": self._scheduler.num_sequences,
+            "free_blocks": self._scheduler.free_blocks,
+            "total_blocks": limits.num_blocks,
+            "free_slots": self._scheduler.free_slots,
+            "total_slots": limits.num_slots,
+            "evictions_total": self._scheduler.evictions,
+            "steps_total": self._steps,
+            "tokens_total": self._tokens,
+            "device_connected": self._device_connected,
+        }
+
+    def _receive(self, item: CpuInput) -> None:
+        if isinstance(item, Cancel):
+            self._scheduler.cancel(item.request_id)
+        elif isinstance(item, GatewayLeft):
+            self._scheduler.cancel_gateway(item.gateway_id)
+        elif isinstance(item, DeviceJoined):
+            self._device_connected = True
+            self._scheduler.device_joined()
+        elif isinstance(item, DeviceLeft):
+            self._device_connected = False
+            self._scheduler.device_lost("the gpu-engine went away")
+        elif isinstance(item, Submit):
+            log.error("a gateway submitted to the cpu-engine; only the gpu-engine takes requests")
+        else:
+            self._command(item)
+
+    def _command(self, command: HandoffCommand) -> None:
+        if isinstance(command, Reserve):
+            self._scheduler.reserve(command)
+        elif isinstance(command, Commit):
+            self._commit(command)
+        elif isinstance(command, Recall):
+            self._scheduler.recall(command.request_id)
+        elif isinstance(command, Release):
+            self._scheduler.release(command.request_id)
+        else:
+            self._scheduler.cancel(command.request_id)
+
+    def _commit(self, commit: Commit) -> None:
+        slot = self._scheduler.slot_of(commit.request.request_id)
+        last_token = self._arena.token_at(slot, commit.num_tokens - 1)
+        self._scheduler.commit(commit, last_token)
+        self._arena.sequences.open(slot, commit.request, commit.num_tokens, commit.return_at)
+
+    def _publish(self) -> None:
+        outbox = self._scheduler.drain()
+        for slot in outbox.closed_slots:
+            self._arena.sequences.close(slot)
+        if outbox.events:
+            self._gateways.post(outbox.events)
+        if outbox.handoff:
+            self._device.post(outbox.handoff)
+
+    def _report(self, *, busy: bool) -> None:
+        now = self._clock.now()
+        self._heartbeat.beat(now, busy=busy, steps=self._steps)
+        if now >= self._next_status_s:
+            self._next_status_s = now + STATUS_INTERVAL_S
+            self._gateways.post_status(self.gauges())

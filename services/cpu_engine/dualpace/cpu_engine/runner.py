@@ -1,0 +1,76 @@
+"""Executes the host's plans: batched paged decode over the arena. Knows no policy.
+
+After each iteration it commits the step to the sequence table, so that the arena alone says how
+far every sequence has come.
+"""
+
+import numpy as np
+import torch
+
+from dualpace.ipc.arena import Arena
+from dualpace.models.arena_pool import arena_pool
+from dualpace.models.attention import PagedAttention
+from dualpace.models.decoder import Decoder
+from dualpace.models.forward import TokenBatch, forward
+from dualpace.sampling.rows import sample_rows
+from dualpace.scheduling.plan import Failure, HostPlan, Sample, TableWrite
+
+
+class HostRunner:
+    """One model over one arena."""
+
+    def __init__(self, decoder: Decoder, arena: Arena, attention: PagedAttention) -> None:
+        self._decoder = decoder
+        self._arena = arena
+        self._attention = attention
+        self._pool = arena_pool(arena)
+        self._block_tables = torch.from_numpy(arena.block_tables)
+
+    def write_tables(self, writes: tuple[TableWrite, ...]) -> None:
+        """Enter newly held blocks into the block tables."""
+        for write in writes:
+            end = write.first + len(write.blocks)
+            self._arena.block_tables[write.slot, write.first : end] = write.blocks
+
+    @torch.inference_mode()
+    def execute(self, plan: HostPlan) -> list[Sample | Failure]:
+        """Advance every row by one token, and commit the step."""
+        rows = plan.rows
+        logits = forward(self._decoder, self._pool, self._attention, self._batch(plan))
+        results = sample_rows(
+            logits,
+            [row.request_id for row in rows],
+            [row.sampling for row in rows],
+            [row.position + 1 for row in rows],
+        )
+        self._commit(plan, results)
+        return results
+
+    def _batch(self, plan: HostPlan) -> TokenBatch:
+        rows = plan.rows
+        slots = np.fromiter((row.slot for row in rows), np.int32, len(rows))
+        positions = np.fromiter((row.position for row in rows), np.int64, len(rows))
+        size = self._arena.geometry.block_size
+        blocks = self._arena.block_tables[slots, positions // size]
+        return TokenBatch(
+            token_ids=torch.tensor([row.token_id for row in rows], dtype=torch.int64),
+            positions=torch.from_numpy(positions),
+            block_ids=torch.from_numpy(blocks.astype(np.int64)),
+            slot_ids=torch.from_numpy(positions % size),
+            block_tables=self._block_tables,
+            decode_rows=torch.from_numpy(slots),
+            decode_lengths=torch.from_numpy((positions + 1).astype(np.int32)),
+            prefills=(),
+            logit_rows=torch.arange(len(rows)),
+        )
+
+    def _commit(self, plan: HostPlan, results: list[Sample | Failure]) -> None:
+        """Store the new tokens' ids, then how many tokens there are: the commit point."""
+        tokens = {r.request_id: r.token_id for r in results if isinstance(r, Sample)}
+        rows = [row for row in plan.rows if row.request_id in tokens]
+        size = self._arena.geometry.block_size
+        for row in rows:
+            position = row.position + 1
+            block = self._arena.block_tables[row.slot, position // size]
+            self._arena.block_tokens[block, position % size] = tokens[row.request_id]
+        self._arena.sequences.advance([r.slot for r in rows], [r.position + 2 for r in rows])

@@ -1,0 +1,80 @@
+"""One running request as the gateway sees it: events of two engines put into one order.
+
+Tokens carry positions. A repeated position is dropped, a later one waits until those before it have
+come: while a request moves, its tokens arrive on two streams that know nothing of each other.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from dualpace.core.messages import EngineEvent, TokenEvent
+from dualpace.core.request import Engine, FinishReason
+from dualpace.gateway.backend import GeneratedToken, GenerationEnd
+
+
+class NodeGeneration:
+    """Implements backend.Generation. All methods run in the event loop."""
+
+    def __init__(
+        self, request_id: int, first_position: int, abandon: Callable[[int], None]
+    ) -> None:
+        self.request_id = request_id
+        self._next = first_position
+        self._early: dict[int, GeneratedToken] = {}
+        self._end: tuple[int, GenerationEnd] | None = None
+        """The position at which the request ends, once known."""
+        self._ready: asyncio.Queue[GeneratedToken | GenerationEnd] = asyncio.Queue()
+        self._abandon = abandon
+        self._done = False
+
+    @property
+    def done(self) -> bool:
+        """Whether the end has been queued; nothing that comes later matters."""
+        return self._done
+
+    async def __aiter__(self) -> AsyncIterator[GeneratedToken | GenerationEnd]:
+        """Yield tokens in order, then exactly one GenerationEnd."""
+        while True:
+            event = await self._ready.get()
+            yield event
+            if isinstance(event, GenerationEnd):
+                return
+
+    def cancel(self) -> None:
+        """Give the request up."""
+        if not self._done:
+            self._finish(GenerationEnd(FinishReason.CANCELLED))
+            self._abandon(self.request_id)
+
+    def fail(self, message: str) -> None:
+        """End with an error; its engines are not asked any more."""
+        if not self._done:
+            self._finish(GenerationEnd(FinishReason.ERROR, message))
+
+    def take(self, engine: Engine, event: EngineEvent) -> None:
+        """Take an engine's event, in that engine's order."""
+        if self._done:
+            return
+        if isinstance(event, TokenEvent):
+            self._take_token(engine, event)
+        elif event.reason in (FinishReason.STOP, FinishReason.LENGTH):
+            self._end = (event.end_position, GenerationEnd(event.reason, event.message))
+        else:
+            self._finish(GenerationEnd(event.reason, event.message))
+            return
+        if self._end is not None and self._next >= self._end[0]:
+            self._finish(self._end[1])
+
+    def _take_token(self, engine: Engine, event: TokenEvent) -> None:
+        if event.position < self._next:
+            return
+        token = GeneratedToken(event.position, event.token_id, engine, event.logprobs)
+        self._early.setdefault(event.position, token)
+        while self._next in self._early:
+            self._ready.put_nowait(self._early.pop(self._next))
+            self._next += 1
+
+    def _finish(self, end: GenerationEnd) -> None:
+        self._done = True
+        self._early.clear()
+        self._ready.put_nowait(end)

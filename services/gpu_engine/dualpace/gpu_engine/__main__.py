@@ -1,0 +1,193 @@
+"""Entry point of the gpu-engine: settings, wiring, start and stop."""
+
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from dualpace.checkpoint import Checkpoint, open_checkpoint
+from dualpace.core.clock import SystemClock
+from dualpace.core.errors import SettingsError
+from dualpace.core.logs import configure_logging
+from dualpace.core.process import StopRequest, run_service
+from dualpace.core.request import Engine
+from dualpace.core.settings import parse_settings
+from dualpace.gpu_engine.device import CpuDevice, CudaDevice, Device
+from dualpace.gpu_engine.engine import STATUS_INTERVAL_S, GpuEngine
+from dualpace.gpu_engine.memory import MemoryPlan, plan_memory
+from dualpace.gpu_engine.runner import GpuRunner
+from dualpace.gpu_engine.settings import GpuEngineSettings
+from dualpace.ipc.arena import Arena
+from dualpace.ipc.channel import GpuInput, Inbox
+from dualpace.ipc.engine_server import EngineFacts, EngineServer
+from dualpace.ipc.handoff import HandoffClient
+from dualpace.ipc.rpc import CPU_SOCKET, GPU_SOCKET, engine_handler
+from dualpace.ipc.serving import io_thread, serve_socket
+from dualpace.models.arena_pool import arena_pool
+from dualpace.models.attention import PagedAttention
+from dualpace.models.decoder import Decoder
+from dualpace.models.host_attention import host_attention
+from dualpace.models.kv_pool import KvPool
+from dualpace.models.loader import load_decoder
+from dualpace.models.progress import log_progress
+from dualpace.models.torch_attention import TorchPagedAttention
+from dualpace.scheduling.gpu import GpuScheduler
+from dualpace.scheduling.gpu_state import GpuLimits
+from dualpace.scheduling.placement import Placement, placement_from_text
+
+log = logging.getLogger("dualpace.gpu_engine")
+
+
+def main() -> int:
+    """Run the service; returns its exit status."""
+    try:
+        settings = parse_settings(
+            GpuEngineSettings,
+            sys.argv[1:],
+            os.environ,
+            program="dualpace-gpu-engine",
+            prefix="DUALPACE_GPU_ENGINE_",
+        )
+        placement = placement_from_text(settings.placement)
+    except SettingsError as error:
+        configure_logging("gpu-engine")
+        log.critical("%s", error)
+        return 2
+    configure_logging("gpu-engine", level=settings.log_level, json_lines=settings.log_json)
+    stop = StopRequest()
+    stop.install_signals()
+    if settings.lifeline_fd is not None:
+        stop.watch_lifeline(settings.lifeline_fd)
+    return run_service("gpu-engine", lambda: _serve(settings, placement, stop))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Node:
+    """What has been loaded and sized before serving starts."""
+
+    checkpoint: Checkpoint
+    device: Device
+    decoder: Decoder
+    memory: MemoryPlan
+    arena: Arena
+
+
+def _serve(settings: GpuEngineSettings, placement: Placement, stop: StopRequest) -> None:
+    torch.set_num_threads(settings.num_threads)
+    checkpoint = open_checkpoint(Path(settings.model))
+    device = _device(settings)
+    dtype = _dtype(settings, checkpoint)
+    # Weights first: on CUDA the KV pool takes what they leave.
+    decoder = load_decoder(
+        checkpoint,
+        dtype=dtype,
+        device=device.torch_device,
+        progress=log_progress(log, "loading weights"),
+    )
+    memory = plan_memory(settings, checkpoint.config, dtype, device.free_bytes())
+    log.info("%s", memory)
+    arena = Arena.create(
+        Path(settings.run_dir),
+        memory.arena,
+        checkpoint.fingerprint,
+        log_progress(log, "preparing the arena"),
+    )
+    node = _Node(checkpoint=checkpoint, device=device, decoder=decoder, memory=memory, arena=arena)
+    try:
+        log.info("arena: %d MiB in huge pages", arena.huge_page_bytes() >> 20)
+        _run(settings, placement, node, stop)
+    finally:
+        arena.close()
+    log.info("gpu-engine stops: %s", stop.reason)
+
+
+def _run(settings: GpuEngineSettings, placement: Placement, node: _Node, stop: StopRequest) -> None:
+    vocab_size = node.checkpoint.config.vocab_size
+    max_model_len = node.memory.max_model_len
+    run_dir = Path(settings.run_dir)
+    host_pool = arena_pool(node.arena)
+    pinned = node.device.pin(host_pool.tensor)
+    limits = GpuLimits(
+        num_blocks=node.memory.device_blocks,
+        block_size=settings.block_size,
+        max_running=settings.running_limit,
+        token_budget=settings.iteration_tokens,
+    )
+    facts = EngineFacts(
+        engine=Engine.GPU,
+        model_fingerprint=node.checkpoint.fingerprint,
+        max_model_len=max_model_len,
+        vocab_size=vocab_size,
+    )
+    inbox: Inbox[GpuInput] = Inbox()
+    stop.on_stop(inbox.wake)
+    with io_thread() as io:
+        gateways = EngineServer(io, facts, inbox.put)
+        host = HandoffClient(io, run_dir / CPU_SOCKET, node.arena.generation, inbox.put)
+        engine = GpuEngine(
+            scheduler=GpuScheduler(limits, placement),
+            runner=_runner(settings, node, host_pool),
+            arena=node.arena,
+            inbox=inbox,
+            gateways=gateways,
+            host=host,
+            clock=SystemClock(),
+            max_model_len=max_model_len,
+            vocab_size=vocab_size,
+        )
+        io.spawn(host.run())
+        with serve_socket(io, run_dir / GPU_SOCKET, (engine_handler(gateways.session),)):
+            log.info("ready: placement %s, arena pinned: %s", settings.placement, pinned)
+            while not stop.requested:
+                if not engine.step():
+                    inbox.wait(STATUS_INTERVAL_S)
+    node.device.unpin(host_pool.tensor)
+
+
+def _runner(settings: GpuEngineSettings, node: _Node, host_pool: KvPool) -> GpuRunner:
+    device_pool = KvPool.allocate(
+        node.checkpoint.config,
+        node.memory.device_blocks,
+        settings.block_size,
+        dtype=node.decoder.dtype,
+        device=node.device.torch_device,
+    )
+    return GpuRunner(
+        decoder=node.decoder,
+        device=node.device,
+        device_pool=device_pool,
+        host_pool=host_pool,
+        attention=_attention(settings),
+        max_running=settings.running_limit,
+        max_blocks_per_sequence=node.memory.arena.max_blocks_per_sequence,
+    )
+
+
+def _device(settings: GpuEngineSettings) -> Device:
+    if not settings.on_cuda:
+        return CpuDevice()
+    if not torch.cuda.is_available():
+        raise SettingsError(f"device: {settings.device} wanted, but torch finds no CUDA device")
+    _, _, index = settings.device.partition(":")
+    return CudaDevice(int(index or 0), settings.gpu_memory_fraction)
+
+
+def _dtype(settings: GpuEngineSettings, checkpoint: Checkpoint) -> torch.dtype:
+    name = settings.dtype
+    if name == "auto":
+        name = checkpoint.config.weights_dtype if settings.on_cuda else "float32"
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+def _attention(settings: GpuEngineSettings) -> PagedAttention:
+    if settings.on_cuda:
+        return TorchPagedAttention()
+    return host_attention(settings.num_threads)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

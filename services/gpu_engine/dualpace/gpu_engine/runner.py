@@ -1,0 +1,168 @@
+"""Executes the gpu-engine's plans with torch, on whatever device. Knows no policy."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from dualpace.core.blocks import blocks_for
+from dualpace.gpu_engine.device import Device
+from dualpace.gpu_engine.transfers import Transfers
+from dualpace.models.attention import PagedAttention
+from dualpace.models.decoder import Decoder
+from dualpace.models.forward import PrefillChunk, TokenBatch, forward
+from dualpace.models.kv_pool import KvPool
+from dualpace.sampling.rows import sample_rows
+from dualpace.scheduling.plan import Failure, GpuPlan, GpuRow, Sample
+
+
+class GpuRunner:
+    """One model over one device pool, with the arena beside it."""
+
+    def __init__(
+        self,
+        *,
+        decoder: Decoder,
+        device: Device,
+        device_pool: KvPool,
+        host_pool: KvPool,
+        attention: PagedAttention,
+        max_running: int,
+        max_blocks_per_sequence: int,
+    ) -> None:
+        self._decoder = decoder
+        self._device = device
+        self._pool = device_pool
+        self._attention = attention
+        self._transfers = Transfers(device, device_pool, host_pool)
+        self._tables = _BlockTables(max_running, max_blocks_per_sequence, device.torch_device)
+        self._transferred: list[int] = []
+
+    @torch.inference_mode()
+    def execute(self, plan: GpuPlan) -> list[Sample | Failure]:
+        """Run the plan.
+
+        Copies, then one forward pass. Returns a result for each row that samples.
+        """
+        self._start_copies(plan)
+        if not plan.rows:
+            return []
+        rows = sorted(plan.rows, key=lambda row: len(row.tokens) > 1)  # decodes first
+        streams = [row for row in rows if row.stream_to is not None]
+        logits = forward(
+            self._decoder,
+            self._pool,
+            self._attention,
+            self._batch(rows),
+            after_write=(lambda layer: self._stream(layer, streams)) if streams else None,
+        )
+        for row in streams:
+            self._finish_transfer(row.request_id)
+        sampled = [row for row in rows if row.sampling is not None]
+        if not sampled:
+            return []
+        return sample_rows(
+            logits,
+            [row.request_id for row in sampled],
+            [row.sampling for row in sampled if row.sampling is not None],
+            [row.start + len(row.tokens) for row in sampled],
+        )
+
+    def completed_transfers(self) -> list[int]:
+        """Return the request of each copy that has completed since the last call."""
+        self._device.poll()
+        done, self._transferred = self._transferred, []
+        return done
+
+    def _start_copies(self, plan: GpuPlan) -> None:
+        if not (plan.copies_out or plan.copies_in):
+            return
+        self._device.begin_copies()
+        size = self._pool.block_size
+        layers = range(self._pool.num_layers)
+        for copy in plan.copies_out:
+            end = blocks_for(copy.num_positions, size)
+            self._transfers.out(copy.device_blocks, copy.host_blocks, 0, end, layers)
+            self._finish_transfer(copy.request_id)
+        for copy in plan.copies_in:
+            end = blocks_for(copy.num_positions, size)
+            self._transfers.back(copy.device_blocks, copy.host_blocks, end)
+            self._finish_transfer(copy.request_id)
+
+    def _finish_transfer(self, request_id: int) -> None:
+        self._device.when_copied(lambda: self._transferred.append(request_id))
+
+    def _stream(self, layer: int, rows: Sequence[GpuRow]) -> None:
+        """Copy the blocks that the rows' tokens touched in this layer to the arena."""
+        self._device.begin_copies()
+        size = self._pool.block_size
+        for row in rows:
+            assert row.stream_to is not None
+            begin = row.start // size
+            end = blocks_for(row.start + len(row.tokens), size)
+            self._transfers.out(row.blocks, row.stream_to, begin, end, (layer,))
+
+    def _batch(self, rows: Sequence[GpuRow]) -> TokenBatch:
+        size = self._pool.block_size
+        token_ids: list[int] = []
+        positions: list[int] = []
+        blocks: list[int] = []
+        logit_rows: list[int] = []
+        spans: list[tuple[int, GpuRow]] = []
+        decodes: list[GpuRow] = []
+        for row in rows:
+            if len(row.tokens) == 1:
+                decodes.append(row)
+            else:
+                spans.append((len(token_ids), row))
+            token_ids.extend(row.tokens)
+            where = range(row.start, row.start + len(row.tokens))
+            positions.extend(where)
+            blocks.extend(row.blocks[p // size] for p in where)
+            if row.sampling is not None:
+                logit_rows.append(len(token_ids) - 1)
+        tables = self._tables.update(rows)
+        return TokenBatch(
+            token_ids=self._int64(token_ids),
+            positions=self._int64(positions),
+            block_ids=self._int64(blocks),
+            slot_ids=self._int64([p % size for p in positions]),
+            block_tables=tables,
+            decode_rows=self._int32([row.slot for row in decodes]),
+            decode_lengths=self._int32([row.start + 1 for row in decodes]),
+            prefills=[
+                PrefillChunk(first, len(row.tokens), row.start, tables[row.slot])
+                for first, row in spans
+            ],
+            logit_rows=self._int64(logit_rows),
+        )
+
+    def _int64(self, values: list[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=self._device.torch_device)
+
+    def _int32(self, values: list[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int32, device=self._device.torch_device)
+
+
+class _BlockTables:
+    """Block tables on the device, by slot; only what is new is written."""
+
+    def __init__(self, num_slots: int, width: int, device: torch.device) -> None:
+        self._tables = torch.zeros((num_slots, width), dtype=torch.int32, device=device)
+        self._written: dict[int, tuple[Sequence[int], int]] = {}
+        """By slot: the lease's block list that stands there, and how much of it.
+
+        The list, not the request: a request that left and came back has other blocks.
+        """
+
+    def update(self, rows: Sequence[GpuRow]) -> Tensor:
+        """Bring the rows' slots up to date; returns [slots, width] int32."""
+        for row in rows:
+            blocks, count = self._written.get(row.slot, (None, 0))
+            if blocks is not row.blocks:
+                count = 0
+            if count < len(row.blocks):
+                added = torch.tensor(row.blocks[count:], dtype=torch.int32)
+                self._tables[row.slot, count : len(row.blocks)] = added.to(self._tables.device)
+                self._written[row.slot] = (row.blocks, len(row.blocks))
+        return self._tables

@@ -1,0 +1,99 @@
+"""Settings of the gpu-engine."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from dualpace.core.settings import require, setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuEngineSettings:
+    """The device's engine: all prefills, device-resident decodes, and the placement of requests."""
+
+    model: str = setting("Model directory or GGUF file.")
+    run_dir: str = setting("Directory, in shared memory, of the arena and of the engines' sockets.")
+    device: str = setting("cpu, cuda or cuda:<index>.", default="cpu")
+    dtype: str = setting(
+        "Data type of weights, activations and KV; auto is float32 on a CPU, and on CUDA that of"
+        " the model's files.",
+        default="auto",
+        choices=("auto", "float32", "bfloat16", "float16"),
+    )
+    placement: str = setting(
+        "Where requests decode: auto, gpu, cpu, or random:<seed> (for tests).", default="auto"
+    )
+    block_size: int = setting("Tokens a KV block; a multiple of 16.", default=16)
+    device_kv_mib: int = setting(
+        "KV memory on the device; 0 takes what is free (CUDA) or 512 MiB (CPU).", default=0
+    )
+    arena_mib: int = setting("Host memory of the arena, KV of the cpu-engine.", default=1024)
+    host_slots: int = setting("Most sequences on the host at once.", default=256)
+    max_model_len: int | None = setting(
+        "Most tokens of a request; unset: what the model and the KV memory allow.", default=None
+    )
+    max_running: int = setting(
+        "Most sequences on the device at once; 0: 256 on CUDA, 16 on a CPU.", default=0
+    )
+    token_budget: int = setting(
+        "Most tokens of an iteration, prefills included; 0: 2048 on CUDA, 256 on a CPU.", default=0
+    )
+    gpu_memory_fraction: float = setting(
+        "Share of the CUDA device's memory to use for weights and KV.", default=0.9
+    )
+    threads: int = setting("Compute threads on the host; 0 takes every allowed CPU.", default=0)
+    lifeline_fd: int | None = setting(
+        "File descriptor of a pipe whose closing ends this process.", default=None
+    )
+    log_level: str = setting(
+        "Least severe level that is logged.",
+        default="info",
+        choices=("debug", "info", "warning", "error"),
+    )
+    log_json: bool = setting("Log one JSON object a line.", default=False)
+
+    def __post_init__(self) -> None:
+        for name in ("arena_mib", "host_slots"):
+            require(getattr(self, name) > 0, f"{name} must be positive")
+        for name in ("device_kv_mib", "max_running", "token_budget", "threads"):
+            require(getattr(self, name) >= 0, f"{name} must not be negative")
+        require(
+            self.block_size > 0 and self.block_size % 16 == 0,
+            "block_size must be a positive multiple of 16",
+        )
+        require(
+            self.max_model_len is None or self.max_model_len > 1,
+            "max_model_len must be greater than 1",
+        )
+        require(0.0 < self.gpu_memory_fraction <= 1.0, "gpu_memory_fraction must be in (0, 1]")
+        kind, _, index = self.device.partition(":")
+        require(
+            self.device in ("cpu", "cuda") or (kind == "cuda" and index.isdecimal()),
+            f"device: {self.device!r} is not cpu, cuda or cuda:<index>",
+        )
+        require(Path(self.run_dir).is_dir(), f"run_dir: {self.run_dir} is not a directory")
+        require(
+            self.iteration_tokens >= self.running_limit,
+            f"token_budget {self.iteration_tokens} is below max_running {self.running_limit}:"
+            " decodes alone could exceed it",
+        )
+
+    @property
+    def on_cuda(self) -> bool:
+        """Whether the device is a GPU."""
+        return self.device.startswith("cuda")
+
+    @property
+    def running_limit(self) -> int:
+        """Most sequences on the device at once."""
+        return self.max_running or (256 if self.on_cuda else 16)
+
+    @property
+    def iteration_tokens(self) -> int:
+        """Most tokens of an iteration."""
+        return self.token_budget or (2048 if self.on_cuda else 256)
+
+    @property
+    def num_threads(self) -> int:
+        """Compute threads to use."""
+        return self.threads or len(os.sched_getaffinity(0))

@@ -1,0 +1,176 @@
+"""Every message survives encoding; nonsense is named; the generated code is that of the .proto."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dualpace.core.errors import ProtocolError
+from dualpace.core.messages import (
+    Cancel,
+    Commit,
+    EngineEvent,
+    Finished,
+    FinishEvent,
+    HandoffCommand,
+    HandoffEvent,
+    HostStatus,
+    Recall,
+    Refused,
+    Release,
+    Reserve,
+    Reserved,
+    ReturnCause,
+    Returned,
+    Submit,
+    TokenEvent,
+    TokenLogprobs,
+)
+from dualpace.core.request import MAX_STOP_TOKEN_IDS, FinishReason, Request, SamplingParams
+from dualpace.ipc import codec
+from dualpace.ipc.proto import engine_pb2 as pb
+
+REPOSITORY = Path(__file__).parents[3]
+ID = st.integers(0, 2**63 - 1)
+COUNT = st.integers(0, 2**31 - 1)
+SOME = st.integers(1, 1000)
+FLOAT32 = st.floats(width=32, allow_nan=False)
+TOKENS = st.lists(COUNT, max_size=20).map(tuple)
+
+SAMPLING = st.builds(
+    SamplingParams,
+    temperature=st.floats(0, 10),
+    top_p=st.floats(0, 1, exclude_min=True),
+    top_k=COUNT,
+    min_p=st.floats(0, 1),
+    seed=st.integers(0, 2**64 - 1),
+    logprobs=st.none() | st.integers(0, 20),
+)
+REQUEST = st.builds(
+    Request,
+    request_id=ID,
+    gateway_id=ID,
+    prompt_tokens=SOME,
+    max_tokens=SOME,
+    stop_token_ids=st.lists(COUNT, max_size=MAX_STOP_TOKEN_IDS).map(tuple),
+    sampling=SAMPLING,
+    arrival_s=st.floats(0, 1e12),
+)
+LOGPROBS = st.builds(
+    TokenLogprobs, FLOAT32, st.lists(st.tuples(COUNT, FLOAT32), max_size=5).map(tuple)
+)
+GATEWAY = st.just(77)
+EVENT = st.builds(TokenEvent, GATEWAY, ID, COUNT, COUNT, st.none() | LOGPROBS) | st.builds(
+    FinishEvent, GATEWAY, ID, COUNT, st.sampled_from(FinishReason), st.text()
+)
+COMMAND = st.one_of(
+    st.builds(Reserve, ID, COUNT),
+    st.builds(Commit, REQUEST, COUNT, st.none() | COUNT),
+    st.builds(Recall, ID),
+    st.builds(Release, ID),
+    st.builds(Cancel, ID),
+)
+HANDOFF_EVENT = st.one_of(
+    st.builds(Reserved, ID, COUNT, TOKENS),
+    st.builds(Refused, ID, st.text()),
+    st.builds(Returned, ID, st.sampled_from(ReturnCause), COUNT, TOKENS, TOKENS),
+    st.builds(Finished, ID),
+    st.builds(HostStatus, COUNT, COUNT, COUNT, COUNT),
+)
+
+
+@given(REQUEST, st.data())
+def test_submissions_survive(request: Request, data: st.DataObject) -> None:
+    n = request.prompt_tokens
+    prompt = tuple(data.draw(st.lists(COUNT, min_size=min(n, 3), max_size=3))) * n
+    submit = Submit(request, prompt[:n])
+    wire = codec.encode_submit(submit).SerializeToString()
+    assert codec.decode_gateway_message(pb.GatewayMessage.FromString(wire)) == submit
+
+
+@given(ID)
+def test_cancellations_survive(request_id: int) -> None:
+    wire = codec.encode_cancel(Cancel(request_id)).SerializeToString()
+    assert codec.decode_gateway_message(pb.GatewayMessage.FromString(wire)) == Cancel(request_id)
+
+
+@given(st.lists(EVENT, max_size=10))
+def test_events_survive_in_order(events: list[EngineEvent]) -> None:
+    wire = codec.encode_events(events).SerializeToString()
+    assert codec.decode_events(pb.EngineMessage.FromString(wire), 77) == events
+
+
+@given(st.lists(COMMAND, max_size=10))
+def test_commands_survive_in_order(commands: list[HandoffCommand]) -> None:
+    wire = codec.encode_commands(commands).SerializeToString()
+    assert codec.decode_commands(pb.HandoffRequest.FromString(wire)) == commands
+
+
+@given(st.lists(HANDOFF_EVENT, max_size=10))
+def test_handoff_events_survive_in_order(events: list[HandoffEvent]) -> None:
+    wire = codec.encode_handoff_events(events).SerializeToString()
+    assert codec.decode_handoff_events(pb.HandoffReply.FromString(wire)) == events
+
+
+@pytest.mark.parametrize(
+    ("message", "complaint"),
+    [
+        (pb.GatewayMessage(), "unexpected None"),
+        (pb.GatewayMessage(hello=pb.GatewayHello()), "unexpected hello"),
+        (pb.GatewayMessage(submit=pb.Submit()), "out of bounds"),
+        (
+            pb.GatewayMessage(
+                submit=pb.Submit(
+                    request=pb.Request(
+                        prompt_tokens=3, max_tokens=1, sampling=pb.SamplingParams(top_p=1)
+                    ),
+                    prompt=[1],
+                )
+            ),
+            "not the length of the prompt",
+        ),
+        (
+            pb.GatewayMessage(
+                submit=pb.Submit(
+                    request=pb.Request(
+                        prompt_tokens=1,
+                        max_tokens=1,
+                        sampling=pb.SamplingParams(top_p=float("nan")),
+                    ),
+                    prompt=[1],
+                )
+            ),
+            "out of bounds",
+        ),
+    ],
+)
+def test_nonsense_from_a_gateway_is_named(message: pb.GatewayMessage, complaint: str) -> None:
+    with pytest.raises(ProtocolError, match=complaint):
+        codec.decode_gateway_message(message)
+
+
+def test_empty_handoff_messages_are_named() -> None:
+    with pytest.raises(ProtocolError):
+        codec.decode_commands(pb.HandoffRequest(commands=[pb.HandoffCommand()]))
+    with pytest.raises(ProtocolError):
+        codec.decode_handoff_events(pb.HandoffReply(events=[pb.HandoffEvent()]))
+
+
+def test_the_generated_code_is_that_of_the_proto_file(tmp_path: Path) -> None:
+    source = Path("dualpace/ipc/proto/engine.proto")
+    subprocess.run(
+        [
+            sys.executable,
+            *("-m", "grpc_tools.protoc", f"-I{REPOSITORY / 'libs'}"),
+            *(f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"),
+            str(REPOSITORY / "libs" / source),
+        ],
+        check=True,
+    )
+    for suffix in ("_pb2.py", "_pb2.pyi"):
+        name = source.with_name(source.stem + suffix)
+        fresh, committed = tmp_path / name, REPOSITORY / "libs" / name
+        assert fresh.read_text() == committed.read_text(), "run `make proto`"
