@@ -1,0 +1,248 @@
+"""A whole node in one process and one thread: real engines, real arena, no sockets, manual time.
+
+The engines take turns as the test says, so that a claim about stalls or ownership is exact.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from dualpace.checkpoint import ModelConfig
+from dualpace.core.messages import (
+    EngineEvent,
+    FinishEvent,
+    HandoffCommand,
+    HandoffEvent,
+    Submit,
+    TokenEvent,
+)
+from dualpace.core.request import Engine, Request, SamplingParams
+from dualpace.cpu_engine.engine import CpuEngine
+from dualpace.cpu_engine.runner import HostRunner
+from dualpace.gpu_engine.device import CpuDevice
+from dualpace.gpu_engine.engine import GpuEngine
+from dualpace.gpu_engine.runner import GpuRunner
+from dualpace.ipc.arena import Arena
+from dualpace.ipc.channel import CpuInput, DeviceJoined, GpuInput, HostJoined, Inbox
+from dualpace.ipc.layout import ArenaGeometry
+from dualpace.models.arena_pool import KV_DTYPES, arena_pool
+from dualpace.models.attention import PagedAttention
+from dualpace.models.decoder import Decoder
+from dualpace.models.kv_pool import KvPool
+from dualpace.scheduling.cpu import HostLimits, HostScheduler
+from dualpace.scheduling.gpu import GpuScheduler
+from dualpace.scheduling.gpu_state import GpuLimits
+from dualpace.scheduling.placement import placement_from_text
+from dualpace.testing.clock import ManualClock
+
+GATEWAY_ID = 1
+
+
+@dataclass
+class Received:
+    """What the gateway got of one request."""
+
+    tokens: dict[int, TokenEvent] = field(default_factory=dict)
+    engines: dict[int, Engine] = field(default_factory=dict)
+    """Which engine was first to send each position."""
+    finish: FinishEvent | None = None
+
+    def token_ids(self) -> list[int]:
+        """Generated token ids in order."""
+        return [self.tokens[p].token_id for p in sorted(self.tokens)]
+
+
+class _GatewayPort:
+    """Collects one engine's events."""
+
+    def __init__(self, engine: Engine, received: dict[int, Received]) -> None:
+        self._engine = engine
+        self._received = received
+
+    def post(self, events: Sequence[EngineEvent]) -> None:
+        for event in events:
+            received = self._received[event.request_id]
+            if isinstance(event, FinishEvent):
+                assert received.finish is None, "a request ended twice"
+                received.finish = event
+            elif event.position not in received.tokens:
+                received.tokens[event.position] = event
+                received.engines[event.position] = self._engine
+            else:
+                assert received.tokens[event.position].token_id == event.token_id
+
+    def post_status(self, gauges: Mapping[str, float]) -> None:
+        del gauges
+
+
+class _CommandPort:
+    def __init__(self, inbox: Inbox[CpuInput]) -> None:
+        self._inbox = inbox
+
+    def post(self, commands: Sequence[HandoffCommand]) -> None:
+        for command in commands:
+            self._inbox.put(command)
+
+
+class _EventPort:
+    def __init__(self, inbox: Inbox[GpuInput]) -> None:
+        self._inbox = inbox
+
+    def post(self, events: Sequence[HandoffEvent]) -> None:
+        for event in events:
+            self._inbox.put(event)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSizes:
+    """Memory and batch limits of a test node."""
+
+    device_blocks: int = 64
+    host_blocks: int = 64
+    block_size: int = 16
+    max_running: int = 8
+    token_budget: int = 64
+    host_slots: int = 16
+    max_batch: int = 8
+
+
+class InProcessNode:
+    """Both engines over one decoder. Close it when done."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        run_dir: Path,
+        placement: str,
+        *,
+        attention: PagedAttention,
+        sizes: NodeSizes | None = None,
+    ) -> None:
+        sizes = sizes or NodeSizes()
+        self.clock = ManualClock()
+        self.received: dict[int, Received] = {}
+        self.gpu_inbox: Inbox[GpuInput] = Inbox()
+        self.cpu_inbox: Inbox[CpuInput] = Inbox()
+        self.arena = Arena.create(run_dir, _geometry(decoder, sizes), bytes(32))
+        self.gpu_scheduler = GpuScheduler(
+            GpuLimits(
+                num_blocks=sizes.device_blocks,
+                block_size=sizes.block_size,
+                max_running=sizes.max_running,
+                token_budget=sizes.token_budget,
+            ),
+            placement_from_text(placement),
+        )
+        self.host_scheduler = HostScheduler(
+            HostLimits(
+                num_blocks=sizes.host_blocks,
+                block_size=sizes.block_size,
+                num_slots=sizes.host_slots,
+                max_batch=sizes.max_batch,
+            )
+        )
+        device = CpuDevice()
+        self.gpu = GpuEngine(
+            scheduler=self.gpu_scheduler,
+            runner=GpuRunner(
+                decoder=decoder,
+                device=device,
+                device_pool=_device_pool(decoder.config, decoder.dtype, sizes),
+                host_pool=arena_pool(self.arena),
+                attention=attention,
+                max_running=sizes.max_running,
+                max_blocks_per_sequence=self.arena.geometry.max_blocks_per_sequence,
+            ),
+            arena=self.arena,
+            inbox=self.gpu_inbox,
+            gateways=_GatewayPort(Engine.GPU, self.received),
+            host=_CommandPort(self.cpu_inbox),
+            clock=self.clock,
+            max_model_len=min(sizes.device_blocks, sizes.host_blocks) * sizes.block_size,
+            vocab_size=decoder.config.vocab_size,
+        )
+        self.cpu = CpuEngine(
+            scheduler=self.host_scheduler,
+            runner=HostRunner(decoder, self.arena, attention),
+            arena=self.arena,
+            inbox=self.cpu_inbox,
+            gateways=_GatewayPort(Engine.CPU, self.received),
+            device=_EventPort(self.gpu_inbox),
+            clock=self.clock,
+        )
+        self.gpu_inbox.put(HostJoined())
+        self.cpu_inbox.put(DeviceJoined())
+        self.cpu.step()
+
+    def submit(
+        self,
+        request_id: int,
+        prompt: Sequence[int],
+        max_tokens: int,
+        sampling: SamplingParams | None = None,
+        stop_token_ids: tuple[int, ...] = (),
+    ) -> Request:
+        """Send a request to the gpu-engine."""
+        request = Request(
+            request_id=request_id,
+            gateway_id=GATEWAY_ID,
+            prompt_tokens=len(prompt),
+            max_tokens=max_tokens,
+            stop_token_ids=stop_token_ids,
+            sampling=sampling or SamplingParams(temperature=0.0),
+            arrival_s=self.clock.now(),
+        )
+        self.received[request_id] = Received()
+        self.gpu_inbox.put(Submit(request, tuple(prompt)))
+        return request
+
+    def run(self, until: Callable[[], bool] | None = None, max_rounds: int = 5000) -> None:
+        """Let both engines step in turn until nothing is left, or `until` holds."""
+        for _ in range(max_rounds):
+            self.gpu.step()
+            self.cpu.step()
+            self.clock.advance(0.01)
+            if until is not None and until():
+                return
+            if until is None and all(r.finish is not None for r in self.received.values()):
+                return
+        raise AssertionError("requests are stuck")
+
+    def settle(self) -> None:
+        """Let the last messages arrive, then assert that nothing is held anywhere."""
+        for _ in range(4):
+            self.gpu.step()
+            self.cpu.step()
+        self.gpu_scheduler.state.check_integrity()
+        self.host_scheduler.check_integrity()
+        assert not self.gpu_scheduler.state.sequences
+        assert self.gpu_scheduler.state.free_device_blocks == (
+            self.gpu_scheduler.state.total_device_blocks
+        )
+        assert self.host_scheduler.free_blocks == self.host_scheduler.limits.num_blocks
+        assert self.arena.sequences.owned_slots() == []
+
+    def close(self) -> None:
+        """Free the arena."""
+        self.arena.close()
+
+
+def _geometry(decoder: Decoder, sizes: NodeSizes) -> ArenaGeometry:
+    config = decoder.config
+    return ArenaGeometry(
+        num_layers=config.num_layers,
+        num_blocks=sizes.host_blocks,
+        num_kv_heads=config.num_kv_heads,
+        block_size=sizes.block_size,
+        head_dim=config.head_dim,
+        kv_dtype=KV_DTYPES[decoder.dtype],
+        num_slots=sizes.host_slots,
+        max_blocks_per_sequence=min(sizes.device_blocks, sizes.host_blocks),
+    )
+
+
+def _device_pool(config: ModelConfig, dtype: torch.dtype, sizes: NodeSizes) -> KvPool:
+    cpu = torch.device("cpu")
+    return KvPool.allocate(config, sizes.device_blocks, sizes.block_size, dtype=dtype, device=cpu)
