@@ -1,0 +1,92 @@
+"""Tokens of two engines, in any interleaving, come out in order, once each, with one end."""
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dualpace.core.messages import EngineEvent, FinishEvent, TokenEvent
+from dualpace.core.request import Engine, FinishReason
+from dualpace.gateway.backend import GeneratedToken, GenerationEnd
+from dualpace.gateway.generation import NodeGeneration
+
+FIRST = 10
+
+
+def collect(generation: NodeGeneration) -> list[GeneratedToken | GenerationEnd]:
+    async def drain() -> list[GeneratedToken | GenerationEnd]:
+        return [event async for event in generation]
+
+    return asyncio.run(asyncio.wait_for(drain(), 5))
+
+
+def token(position: int) -> TokenEvent:
+    return TokenEvent(1, 2, position, position * 3)
+
+
+@given(st.data())
+def test_any_interleaving_of_two_ordered_streams_comes_out_in_order(data: st.DataObject) -> None:
+    """As in a node: every position is sent by its owner, and handed-over ones perhaps twice."""
+    count = data.draw(st.integers(1, 30))
+    streams: dict[Engine, list[EngineEvent]] = {Engine.GPU: [], Engine.CPU: []}
+    owner = Engine.GPU
+    for position in range(FIRST, FIRST + count):
+        streams[owner].append(token(position))
+        if data.draw(st.booleans()):
+            owner = Engine.CPU if owner is Engine.GPU else Engine.GPU
+            if data.draw(st.booleans()):
+                streams[owner].append(token(position))  # said again by the new owner
+    streams[owner].append(FinishEvent(1, 2, FIRST + count, FinishReason.LENGTH))
+    generation = NodeGeneration(2, FIRST, lambda _: None)
+    while any(streams.values()):
+        engine = data.draw(st.sampled_from([e for e, events in streams.items() if events]))
+        generation.take(engine, streams[engine].pop(0))
+    assert generation.done
+    *tokens, end = collect(generation)
+    assert [t.position for t in tokens if isinstance(t, GeneratedToken)] == list(
+        range(FIRST, FIRST + count)
+    )
+    assert [t.token_id for t in tokens if isinstance(t, GeneratedToken)] == [
+        p * 3 for p in range(FIRST, FIRST + count)
+    ]
+    assert end == GenerationEnd(FinishReason.LENGTH)
+
+
+def test_an_end_waits_for_the_tokens_before_it() -> None:
+    generation = NodeGeneration(2, FIRST, lambda _: None)
+    generation.take(Engine.CPU, FinishEvent(1, 2, FIRST + 2, FinishReason.STOP))
+    generation.take(Engine.CPU, token(FIRST + 1))
+    done = [generation.done]
+    generation.take(Engine.GPU, token(FIRST))
+    done.append(generation.done)
+    assert done == [False, True]
+    assert len(collect(generation)) == 3
+
+
+def test_an_error_does_not_wait() -> None:
+    generation = NodeGeneration(2, FIRST, lambda _: None)
+    generation.take(Engine.CPU, token(FIRST + 1))
+    generation.take(Engine.GPU, FinishEvent(1, 2, FIRST, FinishReason.ERROR, "why"))
+    assert collect(generation) == [GenerationEnd(FinishReason.ERROR, "why")]
+
+
+def test_cancelling_tells_the_engines_once_and_ends_the_stream() -> None:
+    told: list[int] = []
+    generation = NodeGeneration(2, FIRST, told.append)
+    generation.take(Engine.GPU, token(FIRST))
+    generation.cancel()
+    generation.cancel()
+    generation.take(Engine.GPU, token(FIRST + 1))
+    assert told == [2]
+    events = collect(generation)
+    assert events[-1] == GenerationEnd(FinishReason.CANCELLED)
+    assert len(events) == 2
+
+
+def test_cancelling_after_the_end_is_nothing() -> None:
+    told: list[int] = []
+    generation = NodeGeneration(2, FIRST, told.append)
+    generation.take(Engine.GPU, token(FIRST))
+    generation.take(Engine.GPU, FinishEvent(1, 2, FIRST + 1, FinishReason.STOP))
+    generation.cancel()
+    assert told == []
