@@ -1,0 +1,12 @@
+// One function for each group of bindings; module.cpp calls them.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace dualpace {
+
+void bind_attention_plan(nanobind::module_& module);
+void bind_paged_attention(nanobind::module_& module);
+void bind_stream_read(nanobind::module_& module);
+
+}  // namespace dualpace

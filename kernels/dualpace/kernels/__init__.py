@@ -1,0 +1,17 @@
+"""Native CPU kernels, dispatched by instruction set at run time."""
+
+from dualpace.kernels._openmp import load_openmp_runtime
+
+load_openmp_runtime()  # before anything that imports the native module
+
+from dualpace.kernels.attention import HostArray, paged_attention_decode  # noqa: E402
+from dualpace.kernels.capabilities import Capabilities, capabilities  # noqa: E402
+from dualpace.kernels.memory import stream_read  # noqa: E402
+
+__all__ = [
+    "Capabilities",
+    "HostArray",
+    "capabilities",
+    "paged_attention_decode",
+    "stream_read",
+]

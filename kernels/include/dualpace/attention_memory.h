@@ -1,0 +1,80 @@
+// Scratch memory of one decode attention call, kept between calls.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+#include "dualpace/attention_plan.h"
+#include "dualpace/paged_attention.h"
+#include "dualpace/span_kernels.h"
+
+namespace dualpace {
+
+inline constexpr std::int64_t kFloatsPerCacheLine = 16;
+
+inline std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
+    return (n + multiple - 1) / multiple * multiple;
+}
+
+// Memory that grows and is kept; contents are not.
+class Scratch {
+  public:
+    float* reserve(std::int64_t floats) {
+        if (floats > capacity_) {
+            constexpr std::size_t kAlignment = 64;
+            const auto bytes =
+                static_cast<std::size_t>(round_up(floats, kFloatsPerCacheLine)) * sizeof(float);
+            memory_.reset(static_cast<float*>(std::aligned_alloc(kAlignment, bytes)));
+            capacity_ = memory_ ? floats : 0;
+            if (!memory_) throw std::bad_alloc();
+        }
+        return memory_.get();
+    }
+
+  private:
+    struct Free {
+        void operator()(float* p) const { std::free(p); }
+    };
+    std::unique_ptr<float, Free> memory_;
+    std::int64_t capacity_ = 0;
+};
+
+// Where the parts of one call keep their state. Each part's share starts on a cache line of its
+// own.
+class Memory {
+  public:
+    Memory(const PagedAttentionArgs& args, const AttentionPlan& plan, Scratch& scratch)
+        : group_(args.group()), acc_size_(group_ * args.head_dim) {
+        query_size_ = round_up(group_ * packed_head_dim(args.head_dim), kFloatsPerCacheLine);
+        partial_size_ = round_up(acc_size_ + 2 * group_, kFloatsPerCacheLine);
+        part_size_ = query_size_ + 2 * partial_size_;
+        const std::int64_t parts_size = plan.num_parts() * part_size_;
+        base_ = scratch.reserve(parts_size + plan.num_slots() * partial_size_);
+        slots_ = base_ + parts_size;
+    }
+
+    float* query(std::int64_t part) const { return base_ + part * part_size_; }
+    Partial span_result(std::int64_t part) const { return partial_at(query(part) + query_size_); }
+    Partial slot(std::int64_t index) const { return partial_at(slots_ + index * partial_size_); }
+    // A strip's running total; its acc is the output itself.
+    Partial total(std::int64_t part, float* out) const {
+        Partial total = partial_at(query(part) + query_size_ + partial_size_);
+        total.acc = out;
+        return total;
+    }
+
+  private:
+    Partial partial_at(float* p) const { return {p, p + acc_size_, p + acc_size_ + group_}; }
+
+    std::int64_t group_;
+    std::int64_t acc_size_;
+    std::int64_t query_size_;
+    std::int64_t partial_size_;
+    std::int64_t part_size_;
+    float* base_;
+    float* slots_;
+};
+
+}  // namespace dualpace

@@ -1,0 +1,42 @@
+// Which instruction sets the kernels were compiled for, which of them this machine runs, and which
+// one is used.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace dualpace {
+
+// In rising order: each level runs on every machine that runs the next one.
+enum class Isa { kGeneric = 0, kAvx2 = 1, kAvx512 = 2 };
+
+std::string_view isa_name(Isa isa);
+
+// Throws std::invalid_argument that lists the known names.
+Isa parse_isa(std::string_view name);
+
+// Levels this library was compiled for, rising. Always starts with kGeneric.
+std::vector<Isa> compiled_isas();
+
+// Compiled levels that both the processor and the operating system support, rising.
+std::vector<Isa> available_isas();
+
+// Limits automatic dispatch to `cap` and below; nullopt lifts the limit. Process-wide.
+void set_max_isa(std::optional<Isa> cap);
+std::optional<Isa> max_isa();
+
+// The highest available level within the cap.
+Isa dispatched_isa();
+
+// `requested` if given, else dispatched_isa(). A request is not subject to the cap.
+// Throws std::invalid_argument if the level was not compiled or this machine lacks it.
+Isa resolve_isa(std::optional<Isa> requested);
+
+namespace detail {
+
+// What the processor and the operating system support, whether compiled or not.
+bool host_supports(Isa isa);
+
+}  // namespace detail
+}  // namespace dualpace

@@ -1,0 +1,96 @@
+// Sixteen floats in a 512-bit register: AVX-512 F, BW, DQ and VL. See generic.h for what each
+// operation means.
+#pragma once
+
+#include <immintrin.h>
+
+#include "dualpace/element.h"
+
+namespace dualpace {
+namespace {
+
+struct Avx512 {
+    static constexpr int kLanes = 16;
+    static constexpr int kColumns[4] = {8, 8, 4, 4};
+
+    using F = __m512;
+
+    static F splat(float x) { return _mm512_set1_ps(x); }
+    static F zero() { return _mm512_setzero_ps(); }
+
+    static F load(const float* p) { return _mm512_loadu_ps(p); }
+    static F load(const Half* p) { return _mm512_cvtph_ps(load_16_bits(p)); }
+    static F load(const BFloat16* p) {
+        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load_16_bits(p)), 16));
+    }
+    static void store(float* p, F v) { _mm512_storeu_ps(p, v); }
+
+    // The lower eight lanes only; head sizes are multiples of eight. A load fills the others with
+    // zeros.
+    static F load_half(const float* p) { return _mm512_maskz_loadu_ps(kLowerHalf, p); }
+    static F load_half(const Half* p) {
+        return _mm512_cvtph_ps(
+            _mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+    }
+    static F load_half(const BFloat16* p) {
+        const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+        return _mm512_castsi512_ps(
+            _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_zextsi128_si256(bits)), 16));
+    }
+    static void store_half(float* p, F v) { _mm512_mask_storeu_ps(p, kLowerHalf, v); }
+
+    static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+    static F add(F a, F b) { return _mm512_add_ps(a, b); }
+    static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
+    static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+    static F div(F a, F b) { return _mm512_div_ps(a, b); }
+    static F max(F a, F b) { return _mm512_max_ps(a, b); }
+    static F round(F x) {
+        return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    }
+    static F pow2(F n) {
+        const __m512i exponent = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
+        return _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23));
+    }
+
+    template <int kDistance>
+    static F swap(F v) {
+        if constexpr (kDistance == 8) return _mm512_shuffle_f32x4(v, v, 0x4e);
+        if constexpr (kDistance == 4) return _mm512_shuffle_f32x4(v, v, 0xb1);
+        if constexpr (kDistance == 2) return _mm512_shuffle_ps(v, v, 0x4e);
+        if constexpr (kDistance == 1) return _mm512_shuffle_ps(v, v, 0xb1);
+    }
+
+    static F sum_each(const F (&v)[kLanes]) {
+        const F ab =
+            add_quarters(sum_four(v[0], v[1], v[2], v[3]), sum_four(v[4], v[5], v[6], v[7]));
+        const F cd =
+            add_quarters(sum_four(v[8], v[9], v[10], v[11]), sum_four(v[12], v[13], v[14], v[15]));
+        return add_quarters(ab, cd);
+    }
+
+  private:
+    static constexpr __mmask16 kLowerHalf = 0x00ff;
+
+    template <class T>
+    static __m256i load_16_bits(const T* p) {
+        return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    }
+    static F sum_two(F a, F b) { return add(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)); }
+    // In each quarter: the sums over that quarter of a, b, c and d.
+    static F sum_four(F a, F b, F c, F d) {
+        const __m512d ab = _mm512_castps_pd(sum_two(a, b));
+        const __m512d cd = _mm512_castps_pd(sum_two(c, d));
+        return add(_mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)),
+                   _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)));
+    }
+    // Adds neighbouring quarters: (a0+a1, a2+a3, b0+b1, b2+b3).
+    static F add_quarters(F a, F b) {
+        return add(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+    }
+};
+
+using Vec = Avx512;
+
+}  // namespace
+}  // namespace dualpace

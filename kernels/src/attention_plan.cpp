@@ -1,0 +1,61 @@
+#include "dualpace/attention_plan.h"
+
+#include <algorithm>
+
+namespace dualpace {
+
+KeyRange attended_keys(const PagedAttentionArgs& args, std::int64_t sequence) {
+    const std::int64_t length = args.lengths[sequence];
+    const std::int64_t first =
+        args.window > 0 ? std::max<std::int64_t>(0, length - args.window) : 0;
+    return {first, length};
+}
+
+void AttentionPlan::build(const PagedAttentionArgs& args, std::int64_t num_parts) {
+    keys_before_.resize(static_cast<std::size_t>(args.batch) + 1);
+    keys_before_[0] = 0;
+    for (std::int64_t b = 0; b < args.batch; ++b) {
+        const auto i = static_cast<std::size_t>(b);
+        keys_before_[i + 1] = keys_before_[i] + attended_keys(args, b).count() * args.kv_heads;
+    }
+    bounds_.resize(static_cast<std::size_t>(num_parts) + 1);
+    for (std::int64_t part = 0; part <= num_parts; ++part) {
+        bounds_[static_cast<std::size_t>(part)] =
+            locate(args, keys_before_.back() * part / num_parts);
+    }
+    find_borrowed(args);
+}
+
+Cursor AttentionPlan::locate(const PagedAttentionArgs& args, std::int64_t key) const {
+    const auto after = std::upper_bound(keys_before_.begin(), keys_before_.end(), key);
+    if (after == keys_before_.end()) return {args.batch * args.kv_heads, 0};
+    const std::int64_t sequence = after - keys_before_.begin() - 1;
+    const KeyRange keys = attended_keys(args, sequence);
+    const std::int64_t within = key - *(after - 1);
+    const std::int64_t strip = sequence * args.kv_heads + within / keys.count();
+    const std::int64_t position = keys.first + within % keys.count();
+    std::int64_t span = position / kSpanKeys;
+    const std::int64_t behind = position - std::max(keys.first, span * kSpanKeys);
+    const std::int64_t ahead = std::min(keys.last, (span + 1) * kSpanKeys) - position;
+    if (behind > ahead) ++span;
+    // The front of a strip has one name only, so that equal places compare equal.
+    if (span >= keys.end_span()) return {strip + 1, 0};
+    return {strip, span <= keys.first_span() ? 0 : span};
+}
+
+void AttentionPlan::find_borrowed(const PagedAttentionArgs& args) {
+    borrowed_.resize(static_cast<std::size_t>(num_parts()));
+    num_slots_ = 0;
+    for (std::int64_t part = 0; part < num_parts(); ++part) {
+        const Cursor& from = begin(part);
+        Borrowed& spans = borrowed_[static_cast<std::size_t>(part)];
+        spans = {0, 0, num_slots_};
+        if (from.span == 0) continue;
+        const std::int64_t strip_end = attended_keys(args, from.strip / args.kv_heads).end_span();
+        spans.first = from.span;
+        spans.last = end(part).strip == from.strip ? end(part).span : strip_end;
+        num_slots_ += spans.last - spans.first;
+    }
+}
+
+}  // namespace dualpace
