@@ -1,5 +1,5 @@
 # `make serve` and `make test` do all their own set-up; `make check` is what CI runs.
-# Needed on the machine: Python 3.11 or newer with venv, a C++17 compiler, make.
+# Needed on the machine: Python 3.11 or newer with venv, a C++20 compiler, make.
 
 PYTHON ?= python3
 VENV := .venv
@@ -20,6 +20,8 @@ PYTEST_FLAGS ?=
 
 KERNEL_SOURCES := $(shell find kernels -name '*.cpp' -o -name '*.h' -o -name 'CMakeLists.txt' -o -name '*.cmake')
 
+KERNEL_CODE := $(filter %.cpp %.h,$(KERNEL_SOURCES))
+
 .PHONY: serve test lint format check kernels proto clean help
 
 help:
@@ -35,12 +37,14 @@ test: $(VENV)/dev.stamp ## run every test
 lint: $(VENV)/dev.stamp ## formatting, lint, types, layers
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
+	$(BIN)/clang-format --dry-run -Werror $(KERNEL_CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 format: $(VENV)/dev.stamp ## format the code
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+	$(BIN)/clang-format -i $(KERNEL_CODE)
 
 check: lint test ## what CI runs
 
@@ -57,7 +61,7 @@ $(VENV)/base.stamp: constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version). Try make PYTHON=python3.11"; exit 1; }
 	@command -v $${CXX:-c++} >/dev/null || command -v g++ >/dev/null || \
-	  { echo "A C++17 compiler is needed (Debian: apt-get install g++)"; exit 1; }
+	  { echo "A C++20 compiler is needed (Debian: apt-get install g++)"; exit 1; }
 	@echo "making the environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install --quiet --upgrade -c constraints.txt pip scikit-build-core nanobind
