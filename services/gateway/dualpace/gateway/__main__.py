@@ -1,0 +1,68 @@
+"""Entry point of the gateway: settings, wiring, start and stop."""
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+from dualpace.core.clock import SystemClock
+from dualpace.core.errors import SettingsError
+from dualpace.core.logs import configure_logging
+from dualpace.core.process import StopRequest, run_service
+from dualpace.core.settings import parse_settings
+from dualpace.gateway.app import build_app, build_gateway
+from dualpace.gateway.backend import Backend
+from dualpace.gateway.model import ServedModel
+from dualpace.gateway.model_loading import load_model
+from dualpace.gateway.node import NodeBackend
+from dualpace.gateway.server import GatewayServer
+from dualpace.gateway.settings import GatewaySettings
+from dualpace.ipc.rpc import CPU_SOCKET, GPU_SOCKET
+
+log = logging.getLogger("dualpace.gateway")
+
+
+def main() -> int:
+    """Run the service; returns its exit status."""
+    try:
+        settings = parse_settings(
+            GatewaySettings,
+            sys.argv[1:],
+            os.environ,
+            program="dualpace-gateway",
+            prefix="DUALPACE_GATEWAY_",
+        )
+    except SettingsError as error:
+        configure_logging("gateway")
+        log.critical("%s", error)
+        return 2
+    configure_logging("gateway", level=settings.log_level, json_lines=settings.log_json)
+    return run_service("gateway", lambda: _serve(settings))
+
+
+def _serve(settings: GatewaySettings) -> None:
+    stop = StopRequest()
+    if settings.lifeline_fd is not None:
+        stop.watch_lifeline(settings.lifeline_fd)
+    model = load_model(Path(settings.model), settings.model_names)
+    gateway = build_gateway(settings, model, _node(settings, model))
+    server = GatewayServer(build_app(gateway), gateway.lifecycle, settings, stop)
+    server.run()
+    gateway.lifecycle.raise_failure()
+    log.info("gateway stops: %s", stop.reason)
+
+
+def _node(settings: GatewaySettings, model: ServedModel) -> Backend:
+    """Return the client of this node's engines: the one place that names it."""
+    run_dir = Path(settings.run_dir)
+    return NodeBackend(
+        run_dir / GPU_SOCKET,
+        run_dir / CPU_SOCKET,
+        clock=SystemClock(),
+        model_fingerprint=model.fingerprint,
+        engine_timeout_s=settings.engine_timeout_s,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""Puts the gateway together: routes, errors, lifecycle, middleware, one backend, one model."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from dualpace.core.clock import Clock, SystemClock
+from dualpace.gateway.backend import Backend
+from dualpace.gateway.errors import (
+    ApiError,
+    ClientDisconnectedError,
+    handle_exception,
+    handle_http_exception,
+)
+from dualpace.gateway.lifecycle import Lifecycle
+from dualpace.gateway.metrics import Metrics
+from dualpace.gateway.middleware import RequestContext
+from dualpace.gateway.model import ServedModel
+from dualpace.gateway.openapi import request_body
+from dualpace.gateway.prompts import PromptBuilder
+from dualpace.gateway.protocol.chat import ChatRequest
+from dualpace.gateway.protocol.completions import CompletionRequest
+from dualpace.gateway.routes import health, models
+from dualpace.gateway.routes.chat import chat_completions
+from dualpace.gateway.routes.completions import completions
+from dualpace.gateway.serving import Gateway
+from dualpace.gateway.settings import GatewaySettings
+
+
+def build_gateway(
+    settings: GatewaySettings, model: ServedModel, backend: Backend, clock: Clock | None = None
+) -> Gateway:
+    """Return the parts that handlers share. Nothing is started yet."""
+    return Gateway(
+        settings=settings,
+        model=model,
+        lifecycle=Lifecycle(backend),
+        prompts=PromptBuilder(model, num_threads=settings.tokenizer_threads),
+        metrics=Metrics(backend, model.names[0]),
+        clock=clock or SystemClock(),
+    )
+
+
+def build_app(gateway: Gateway) -> ASGIApp:
+    """Return the ASGI application. Its lifespan starts and stops the backend."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        gateway.lifecycle.start()
+        yield
+        await gateway.lifecycle.stop()
+        gateway.prompts.close()
+
+    app = FastAPI(
+        title="DualPace",
+        lifespan=lifespan,
+        docs_url=None,  # its page would load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    _add_routes(app, gateway)
+    app.add_exception_handler(HTTPException, handle_http_exception)
+    for kind in (ApiError, ClientDisconnectedError, Exception):
+        app.add_exception_handler(kind, handle_exception)
+    return RequestContext(app, gateway.metrics, gateway.clock)
+
+
+def _add_routes(app: FastAPI, gateway: Gateway) -> None:
+    _add_generation_routes(app, gateway)
+
+    @app.get("/v1/models")
+    async def list_models() -> Response:
+        return models.list_models(gateway)
+
+    @app.get("/v1/models/{model:path}")
+    async def show_model(model: str) -> Response:
+        return models.one_model(gateway, model)
+
+    @app.get("/livez")
+    async def live() -> Response:
+        return health.live()
+
+    @app.get("/readyz")
+    async def ready() -> Response:
+        return health.ready(gateway)
+
+    @app.get("/health")
+    async def healthy() -> Response:
+        return health.healthy(gateway)
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return health.metrics(gateway)
+
+    @app.get("/version")
+    async def version() -> Response:
+        return health.show_version()
+
+
+def _add_generation_routes(app: FastAPI, gateway: Gateway) -> None:
+    """Add the routes that read their bodies themselves, with limits and errors of their own."""
+
+    @app.post("/v1/chat/completions", openapi_extra=request_body(ChatRequest))
+    async def create_chat_completion(request: Request) -> Response:
+        return await chat_completions(gateway, request)
+
+    @app.post("/v1/completions", openapi_extra=request_body(CompletionRequest))
+    async def create_completion(request: Request) -> Response:
+        return await completions(gateway, request)

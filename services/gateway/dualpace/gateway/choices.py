@@ -1,0 +1,127 @@
+"""The state of one choice while it is generated: tokens in, text deltas out.
+
+It joins detokenizer and stop strings, and counts. It knows nothing of HTTP, JSON or other choices.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dualpace.core.messages import TokenLogprobs
+from dualpace.core.request import Engine, FinishReason
+from dualpace.gateway.backend import GeneratedToken, GenerationEnd
+from dualpace.gateway.detokenizer import Detokenizer
+from dualpace.gateway.errors import server_error
+from dualpace.gateway.planning import ChoicePlan
+from dualpace.gateway.stop_strings import StopMatcher, StopStrings
+from dualpace.gateway.token_text import TokenText
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenToken:
+    """A generated token, and the offset in characters at which its text begins."""
+
+    token_id: int
+    text_offset: int
+    logprobs: TokenLogprobs | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Why a choice ended, in the words of the API."""
+
+    reason: str
+    """stop or length."""
+    stop_reason: str | int | None = None
+    """The stop string, or the client's stop token, that ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What became visible: text, and the tokens since the delta before."""
+
+    text: str
+    tokens: tuple[ChosenToken, ...]
+
+
+@dataclass(slots=True)
+class Choice:
+    """One choice of the answer. Feed it its events in order; ask `finish` after each."""
+
+    plan: ChoicePlan
+    client_stop_token_ids: frozenset[int]
+    detokenizer: Detokenizer
+    stops: StopMatcher | None
+    finish: Finish | None = None
+    num_tokens: int = 0
+    tokens_by_engine: Counter[Engine] = field(default_factory=Counter)
+    _pending: list[ChosenToken] = field(default_factory=list)
+    _num_characters: int = 0
+    _last_token_id: int | None = None
+
+    def push(self, token: GeneratedToken) -> Delta | None:
+        """Take a token; return what can be shown now. A completed stop string sets `finish`."""
+        assert self.finish is None, "a token after the end"
+        self.num_tokens += 1
+        self.tokens_by_engine[token.engine] += 1
+        self._last_token_id = token.token_id
+        chosen = ChosenToken(token.token_id, self._num_characters, token.logprobs)
+        self._pending.append(chosen)
+        if token.token_id in self.plan.params.stop_token_ids:
+            return None  # its text is not part of the answer
+        text = self.detokenizer.push(token.token_id)
+        self._num_characters += len(text)
+        return self._delta(self._past_stops(text))
+
+    def end(self, end: GenerationEnd) -> Delta | None:
+        """Take the end and set `finish`; return what was held back. Raises ApiError on failure."""
+        if end.reason not in {FinishReason.STOP, FinishReason.LENGTH}:
+            raise server_error(end.message or "The generation failed.", "generation_failed")
+        text = self._past_stops(self.detokenizer.flush())
+        if self.stops is not None and self.finish is None:
+            text += self.stops.flush()
+        if self.finish is None:
+            self.finish = Finish("length") if end.reason is FinishReason.LENGTH else self._stopped()
+        return self._delta(text)
+
+    def remaining(self) -> tuple[ChosenToken, ...]:
+        """Return, once, the tokens that came after the last delta with text."""
+        tokens, self._pending = tuple(self._pending), []
+        return tokens
+
+    def _past_stops(self, text: str) -> str:
+        if self.stops is None:
+            return text
+        shown = self.stops.push(text)
+        if self.stops.matched is not None:
+            self.finish = Finish("stop", self.stops.matched)
+        return shown
+
+    def _stopped(self) -> Finish:
+        token_id = self._last_token_id
+        return Finish("stop", token_id if token_id in self.client_stop_token_ids else None)
+
+    def _delta(self, text: str) -> Delta | None:
+        return Delta(text, self.remaining()) if text else None
+
+
+def start_choices(
+    plans: Sequence[ChoicePlan],
+    table: TokenText,
+    stop_strings: Sequence[str],
+    client_stop_token_ids: frozenset[int],
+) -> list[Choice]:
+    """Return the choices of a request, none begun.
+
+    client_stop_token_ids: those that are reported as stop_reason.
+    """
+    strings = StopStrings(stop_strings) if stop_strings else None
+    return [
+        Choice(
+            plan=plan,
+            client_stop_token_ids=client_stop_token_ids,
+            detokenizer=Detokenizer(table, plan.prompt.token_ids),
+            stops=None if strings is None else StopMatcher(strings),
+        )
+        for plan in plans
+    ]

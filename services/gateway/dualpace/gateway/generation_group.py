@@ -1,0 +1,111 @@
+"""The generations behind one HTTP request, merged into one sequence of events, and ended together.
+
+Leaving the `async with` block, for whatever reason, cancels every generation that has not ended,
+once, and leaves no task behind. Runs on the event loop alone.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from types import TracebackType
+
+from dualpace.core.errors import PeerLostError
+from dualpace.gateway.backend import Backend, GeneratedToken, Generation, GenerationEnd
+from dualpace.gateway.errors import ApiError, server_error, unavailable
+from dualpace.gateway.planning import ChoicePlan
+
+log = logging.getLogger(__name__)
+
+Event = GeneratedToken | GenerationEnd
+
+
+class GenerationGroup:
+    """Iterates over (choice index, event) until every choice has ended or was stopped."""
+
+    def __init__(self, backend: Backend, plans: Sequence[ChoicePlan]) -> None:
+        self._backend = backend
+        self._plans = plans
+        self._running: dict[int, Generation] = {}
+        """Generations whose end has not come."""
+        self._open: set[int] = set()
+        """Choices whose end has not been returned."""
+        self._pumps: list[asyncio.Task[None]] = []
+        self._queue: asyncio.Queue[tuple[int | None, Event | ApiError]] = asyncio.Queue()
+
+    async def __aenter__(self) -> "GenerationGroup":
+        """Start every generation. Raises ApiError 503, and then none runs."""
+        try:
+            for plan in self._plans:
+                generation = self._backend.generate(plan.prompt.token_ids, plan.params)
+                self._running[plan.index] = generation
+        except PeerLostError as error:
+            self._cancel_running()
+            raise unavailable(f"The node cannot generate now: {error}") from None
+        except BaseException:
+            self._cancel_running()
+            raise
+        self._open = set(self._running)
+        self._pumps = [
+            asyncio.create_task(self._pump(index, generation))
+            for index, generation in self._running.items()
+        ]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._cancel_running()
+        for pump in self._pumps:
+            pump.cancel()
+        await asyncio.gather(*self._pumps, return_exceptions=True)
+
+    def __aiter__(self) -> "GenerationGroup":
+        return self
+
+    async def __anext__(self) -> tuple[int, Event]:
+        """Return the next event. Raises ApiError if the group was aborted or a generation broke."""
+        while self._open:
+            index, event = await self._queue.get()
+            if index is not None and index not in self._open:
+                continue  # of a choice that was stopped meanwhile
+            if isinstance(event, ApiError):
+                raise event
+            assert index is not None, "only an abort concerns no choice"
+            if isinstance(event, GenerationEnd):
+                self._open.remove(index)
+            return index, event
+        raise StopAsyncIteration
+
+    def stop(self, index: int) -> None:
+        """End one choice early: the engines are told, and nothing more of it is returned."""
+        self._open.remove(index)
+        generation = self._running.pop(index, None)
+        if generation is not None:
+            generation.cancel()
+
+    def abort(self, error: ApiError) -> None:
+        """Make the iteration raise `error` once it has returned what is there already."""
+        self._queue.put_nowait((None, error))
+
+    def _cancel_running(self) -> None:
+        while self._running:
+            self._running.popitem()[1].cancel()
+
+    async def _pump(self, index: int, generation: Generation) -> None:
+        problem: ApiError | None = server_error("The generation stopped without a reason.")
+        try:
+            async for event in generation:
+                self._queue.put_nowait((index, event))
+                if isinstance(event, GenerationEnd):
+                    self._running.pop(index, None)
+                    problem = None
+        except PeerLostError as error:
+            problem = unavailable(f"The node lost this request: {error}")
+        except Exception:
+            log.exception("a generation broke")
+            problem = server_error("The generation broke; the server's log tells more.")
+        if problem is not None:
+            self._queue.put_nowait((index, problem))

@@ -1,0 +1,53 @@
+"""The only module that reads checkpoints: from a model on disk to a `ServedModel`."""
+
+import logging
+from pathlib import Path
+
+from dualpace.checkpoint import GenerationDefaults, open_checkpoint
+from dualpace.gateway.model import SamplingDefaults, ServedModel, served_model
+
+log = logging.getLogger(__name__)
+
+
+def load_model(path: Path, names: tuple[str, ...] = ()) -> ServedModel:
+    """Open a model; without names it is served under that of its folder or file.
+
+    Raises CheckpointError.
+    """
+    checkpoint = open_checkpoint(path)
+    assets = checkpoint.tokenizer()
+    special = {
+        "bos_token": assets.bos_token,
+        "eos_token": assets.eos_token,
+        "pad_token": assets.pad_token,
+    }
+    eos_token_ids = checkpoint.generation.eos_token_ids
+    if assets.eos_token_id is not None:
+        eos_token_ids += (assets.eos_token_id,)
+    model = served_model(
+        names or (path.resolve().name.removesuffix(".gguf"),),
+        assets.tokenizer,
+        chat_template=assets.chat_template,
+        special_tokens={name: text for name, text in special.items() if text is not None},
+        eos_token_ids=eos_token_ids,
+        defaults=_defaults(checkpoint.generation),
+        fingerprint=checkpoint.fingerprint,
+    )
+    log.info(
+        "serving %s; end tokens %s; defaults %s; chat template: %s",
+        ", ".join(model.names),
+        list(model.eos_token_ids),
+        model.defaults,
+        "yes" if model.template else "no",
+    )
+    return model
+
+
+def _defaults(generation: GenerationDefaults) -> SamplingDefaults:
+    given = {
+        "temperature": generation.temperature,
+        "top_p": generation.top_p,
+        "top_k": generation.top_k,
+        "min_p": generation.min_p,
+    }
+    return SamplingDefaults(**{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]

@@ -1,0 +1,157 @@
+"""From a validated request and its tokens to what the engines are asked for, per choice."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dualpace.core.request import MAX_STOP_TOKEN_IDS, SamplingParams
+from dualpace.gateway.backend import GenerationParams, NodeInfo
+from dualpace.gateway.errors import context_length_exceeded, invalid
+from dualpace.gateway.model import SamplingDefaults, ServedModel
+from dualpace.gateway.prompts import TokenizedPrompt
+from dualpace.gateway.protocol.chat import ChatRequest
+from dualpace.gateway.protocol.completions import CompletionRequest
+from dualpace.gateway.protocol.fields import GenerationRequest
+
+_GREEDY_BELOW = 1e-5
+"""Lower temperatures are greedy, as in vLLM: float32 logits cannot be divided by less."""
+
+_COMPLETIONS_MAX_TOKENS = 16
+
+_SEEDS = 1 << 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoicePlan:
+    """One choice of the answer: one generation."""
+
+    index: int
+    prompt: TokenizedPrompt
+    params: GenerationParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLimit:
+    """How many tokens a request may generate, and which field said so."""
+
+    param: str
+    max_tokens: int | None
+    """None: as many as fit."""
+    explicit: bool
+    """A limit of the client's is refused where it does not fit; a default is cut down."""
+
+
+def chat_limit(request: ChatRequest) -> TokenLimit:
+    """Return a chat request's limit; the newer of its two fields wins."""
+    if request.max_completion_tokens is not None:
+        return TokenLimit(
+            param="max_completion_tokens", max_tokens=request.max_completion_tokens, explicit=True
+        )
+    explicit = request.max_tokens is not None
+    return TokenLimit(param="max_tokens", max_tokens=request.max_tokens, explicit=explicit)
+
+
+def completion_limit(request: CompletionRequest) -> TokenLimit:
+    """Return a completion request's limit, 16 by default."""
+    if request.max_tokens is None:
+        return TokenLimit(param="max_tokens", max_tokens=_COMPLETIONS_MAX_TOKENS, explicit=False)
+    return TokenLimit(param="max_tokens", max_tokens=request.max_tokens, explicit=True)
+
+
+def check_choice_count(request: GenerationRequest, num_prompts: int, max_choices: int) -> None:
+    """Raise ApiError 400 if the request asks for too many generations at once."""
+    if request.n * num_prompts > max_choices:
+        prompts = f" times {num_prompts} prompts" if num_prompts > 1 else ""
+        message = f"{request.n}{prompts} is more than the {max_choices} generations allowed at once"
+        raise invalid("n", message)
+
+
+def plan_choices(
+    request: GenerationRequest,
+    prompts: Sequence[TokenizedPrompt],
+    *,
+    prompt_param: str,
+    limit: TokenLimit,
+    logprobs: int | None,
+    model: ServedModel,
+    info: NodeInfo,
+) -> tuple[ChoicePlan, ...]:
+    """Return every choice's plan, those of the first prompt first. Raises ApiError 400."""
+    stop_token_ids = _stop_token_ids(request, model, info)
+    seed = secrets.randbits(64) if request.seed is None else request.seed
+    sampling = _sampling(request, model.defaults, logprobs)
+    plans: list[ChoicePlan] = []
+    for prompt in prompts:
+        _check_vocabulary(prompt, prompt_param, info)
+        max_tokens = _max_tokens(len(prompt.token_ids), prompt_param, limit, info)
+        for _ in range(request.n):
+            index = len(plans)
+            params = GenerationParams(
+                max_tokens=max_tokens,
+                stop_token_ids=stop_token_ids,
+                sampling=replace(sampling, seed=(seed + index) % _SEEDS),
+            )
+            plans.append(ChoicePlan(index=index, prompt=prompt, params=params))
+    return tuple(plans)
+
+
+def _sampling(
+    request: GenerationRequest, defaults: SamplingDefaults, logprobs: int | None
+) -> SamplingParams:
+    temperature = defaults.temperature if request.temperature is None else request.temperature
+    top_k = defaults.top_k if request.top_k is None else request.top_k
+    return SamplingParams(
+        temperature=temperature if temperature >= _GREEDY_BELOW else 0.0,
+        top_p=defaults.top_p if request.top_p is None else request.top_p,
+        top_k=max(top_k, 0),  # -1 also means all
+        min_p=defaults.min_p if request.min_p is None else request.min_p,
+        logprobs=logprobs,
+    )
+
+
+def _stop_token_ids(
+    request: GenerationRequest, model: ServedModel, info: NodeInfo
+) -> tuple[int, ...]:
+    for token_id in request.stop_token_ids:
+        if not 0 <= token_id < info.vocab_size:
+            raise invalid("stop_token_ids", _outside(token_id, info))
+    end_tokens = () if request.ignore_eos else model.eos_token_ids
+    stop_token_ids = tuple(dict.fromkeys(end_tokens + request.stop_token_ids))
+    if len(stop_token_ids) > MAX_STOP_TOKEN_IDS:
+        message = (
+            f"at most {MAX_STOP_TOKEN_IDS} stop tokens are possible, of which the model's own end "
+            f"tokens take {len(end_tokens)}"
+        )
+        raise invalid("stop_token_ids", message)
+    return stop_token_ids
+
+
+def _check_vocabulary(prompt: TokenizedPrompt, param: str, info: NodeInfo) -> None:
+    for extreme in (min(prompt.token_ids), max(prompt.token_ids)):
+        if not 0 <= extreme < info.vocab_size:
+            raise invalid(param, _outside(extreme, info))
+
+
+def _outside(token_id: int, info: NodeInfo) -> str:
+    shown = token_id if abs(token_id) < _SEEDS else "a number of more than 64 bits"
+    return f"token id {shown} is outside the vocabulary of {info.vocab_size} tokens"
+
+
+def _max_tokens(num_prompt: int, prompt_param: str, limit: TokenLimit, info: NodeInfo) -> int:
+    rest = info.max_model_len - num_prompt
+    if rest < 1:
+        raise context_length_exceeded(
+            prompt_param,
+            f"it has {num_prompt} tokens; prompt and generated tokens together may be "
+            f"{info.max_model_len}",
+        )
+    if limit.max_tokens is None:
+        return rest
+    if limit.max_tokens > rest and limit.explicit:
+        raise context_length_exceeded(
+            limit.param,
+            f"{limit.max_tokens} tokens after a prompt of {num_prompt} are "
+            f"{num_prompt + limit.max_tokens}; prompt and generated tokens together may be "
+            f"{info.max_model_len}",
+        )
+    return min(limit.max_tokens, rest)

@@ -1,0 +1,130 @@
+"""From messages or prompts to token ids, in threads: no prompt holds up the event loop."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from json import JSONDecodeError, loads
+from typing import Any, TypeVar
+
+from dualpace.gateway.chat_template import ChatTemplate, TemplateRefusalError, TemplateTooLongError
+from dualpace.gateway.errors import ApiError, context_length_exceeded, invalid
+from dualpace.gateway.model import ServedModel
+from dualpace.gateway.protocol.chat import ChatMessage, ToolCall
+from dualpace.gateway.protocol.completions import RawPrompt
+
+T = TypeVar("T")
+
+_NORMALIZER_SHRINKAGE = 4
+"""No Unicode normal form makes one character out of more than four; others in use shrink less."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedPrompt:
+    """A prompt for the engines; `text` is what the client sent, None for token ids."""
+
+    token_ids: tuple[int, ...]
+    text: str | None = None
+
+
+class PromptBuilder:
+    """Tokenizes for one model. Close it to stop its threads."""
+
+    def __init__(self, model: ServedModel, *, num_threads: int) -> None:
+        self._model = model
+        self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="tokenizer")
+
+    def close(self) -> None:
+        """Stop the threads; what is queued is dropped."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def chat(self, messages: Sequence[ChatMessage], max_model_len: int) -> TokenizedPrompt:
+        """Render and tokenize a conversation. Raises ApiError 400."""
+        template = self._model.template
+        if template is None:
+            message = "the served model has no chat template; use /v1/completions"
+            raise invalid("messages", message, "unsupported_model")
+        return await self._in_thread(lambda: self._chat(template, messages, max_model_len))
+
+    async def completions(
+        self, prompts: Sequence[RawPrompt], max_model_len: int
+    ) -> list[TokenizedPrompt]:
+        """Tokenize prompts. Raises ApiError 400."""
+        if not any(isinstance(prompt, str) for prompt in prompts):
+            return [self._completion(prompt, max_model_len) for prompt in prompts]
+        return await self._in_thread(
+            lambda: [self._completion(prompt, max_model_len) for prompt in prompts]
+        )
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    def _chat(
+        self, template: ChatTemplate, messages: Sequence[ChatMessage], max_model_len: int
+    ) -> TokenizedPrompt:
+        variables = [_template_message(message, template) for message in messages]
+        try:
+            text = template.render(variables, max_characters=self._max_characters(max_model_len))
+        except TemplateTooLongError as error:
+            message = f"{error}; no more than {max_model_len} tokens fit"
+            raise context_length_exceeded("messages", message) from None
+        except TemplateRefusalError as error:
+            raise invalid("messages", str(error)) from None
+        # The template writes the special tokens itself; the tokenizer must not add a second BOS.
+        return TokenizedPrompt(self._encode(text, "messages", False))
+
+    def _completion(self, prompt: RawPrompt, max_model_len: int) -> TokenizedPrompt:
+        if not isinstance(prompt, str):
+            if not prompt:
+                raise _empty_prompt("prompt")
+            return TokenizedPrompt(prompt)
+        limit = self._max_characters(max_model_len)
+        if len(prompt) > limit:
+            raise context_length_exceeded(
+                "prompt",
+                f"its {len(prompt)} characters cannot fit into {max_model_len} tokens, the longest "
+                "context that is served",
+            )
+        return TokenizedPrompt(self._encode(prompt, "prompt", True), prompt)
+
+    def _encode(self, text: str, param: str, add_special_tokens: bool) -> tuple[int, ...]:
+        # Encoding a single text holds the interpreter lock all along; a batch of one does not.
+        [encoding] = self._model.tokenizer.encode_batch_fast(
+            [text], add_special_tokens=add_special_tokens
+        )
+        token_ids = tuple(encoding.ids)
+        if not token_ids:
+            raise _empty_prompt(param)
+        return token_ids
+
+    def _max_characters(self, max_model_len: int) -> int:
+        """Return a length that no text that fits can have: spares tokenizing the hopeless."""
+        return max_model_len * self._model.longest_token * _NORMALIZER_SHRINKAGE
+
+
+def _empty_prompt(param: str) -> ApiError:
+    return invalid(param, "must not be empty: there is nothing to continue")
+
+
+def _template_message(message: ChatMessage, template: ChatTemplate) -> dict[str, Any]:
+    """Return a message as templates expect it: arguments of calls as objects, no nulls."""
+    role = message.role
+    if role == "developer" and not template.knows_developer:
+        role = "system"
+    fields: dict[str, Any] = {"role": role, "content": message.content or ""}
+    if message.name is not None:
+        fields["name"] = message.name
+    if message.tool_call_id is not None:
+        fields["tool_call_id"] = message.tool_call_id
+    if message.tool_calls:
+        fields["tool_calls"] = [_template_call(call) for call in message.tool_calls]
+    return fields
+
+
+def _template_call(call: ToolCall) -> dict[str, Any]:
+    try:
+        arguments = loads(call.function.arguments) if call.function.arguments else {}
+    except (JSONDecodeError, RecursionError, ValueError):
+        raise invalid("messages", "the arguments of a tool call are not JSON") from None
+    function = {"name": call.function.name, "arguments": arguments}
+    return {"id": call.id, "type": call.type, "function": function}

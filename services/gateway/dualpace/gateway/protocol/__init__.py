@@ -1,0 +1,1 @@
+"""What clients may send: fields, types and ranges. It knows nothing of a model or engine."""

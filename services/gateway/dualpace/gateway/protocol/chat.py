@@ -1,0 +1,94 @@
+"""Fields of POST /v1/chat/completions."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator
+from pydantic_core import PydanticCustomError
+
+from dualpace.core.request import MAX_LOGPROBS
+from dualpace.gateway.errors import shorten
+from dualpace.gateway.protocol.fields import Flag, GenerationRequest, StrictModel, fault
+
+
+def _content(value: object) -> object:
+    """Join a list of text parts by newlines; templates get one string."""
+    if value is None or isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise fault("must be a string or a list of text parts", "invalid_type")
+    if not value:
+        raise fault("must not be an empty list")
+    return "\n".join(_part_text(index, part) for index, part in enumerate(value))
+
+
+def _part_text(index: int, part: object) -> str:
+    if not isinstance(part, dict):
+        raise fault(f"part {index} must be an object", "invalid_type")
+    kind = part.get("type")
+    if kind != "text":
+        raise fault(
+            f"part {index} has type {shorten(kind, 40)}; only 'text' is supported",
+            "unsupported_value",
+        )
+    text = part.get("text")
+    if not isinstance(text, str):
+        raise fault(f"part {index} needs 'text', a string", "invalid_type")
+    return text
+
+
+Content = Annotated[
+    str | None, BeforeValidator(_content, json_schema_input_type=str | list[dict[str, Any]] | None)
+]
+
+
+class FunctionCall(StrictModel):
+    """A function that the assistant called earlier; `arguments` is JSON text."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(StrictModel):
+    """One call within an assistant message of the history."""
+
+    id: str | None = None
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
+class ChatMessage(StrictModel):
+    """One message of the conversation."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Content = None
+    name: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: list[ToolCall] | None = Field(default=None, fail_fast=True)
+
+    @field_validator("tool_calls")
+    @classmethod
+    def _calls_are_the_assistants(
+        cls, calls: list[ToolCall] | None, info: Any
+    ) -> list[ToolCall] | None:
+        if calls and info.data.get("role", "assistant") != "assistant":
+            raise fault("only an assistant message has tool calls")
+        return calls
+
+
+class ChatRequest(GenerationRequest):
+    """A conversation to continue."""
+
+    messages: list[ChatMessage] = Field(min_length=1, fail_fast=True)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    logprobs: Flag = False
+    top_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
+
+    @field_validator("messages")
+    @classmethod
+    def _messages_say_something(cls, messages: list[ChatMessage]) -> list[ChatMessage]:
+        for index, message in enumerate(messages):
+            if message.content is None and not message.tool_calls:
+                raise PydanticCustomError(
+                    "missing", "message {index} has no content", {"index": index}
+                )
+        return messages

@@ -1,0 +1,107 @@
+"""Field types that both generation routes share, and the settings common to their models.
+
+Validation is strict: true is not 1, "1" is not 1, 1.0 is not a whole number. Lists stop at their
+first fault, so that a long list of faults costs no more than a short one.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+MAX_STOP_STRINGS = 64
+MAX_STOP_CHARACTERS = 4096
+"""Of all stop strings together; the automaton that finds them has a state for each."""
+
+STRICT = ConfigDict(strict=True, extra="ignore", frozen=True, allow_inf_nan=False)
+
+
+class StrictModel(BaseModel):
+    """Base of everything a client sends."""
+
+    model_config = STRICT
+
+
+def fault(message: str, kind: str = "invalid_value") -> PydanticCustomError:
+    """Build an error that a field validator raises."""
+    # The message is data, not a format string.
+    return PydanticCustomError(kind, "{reason}", {"reason": message})
+
+
+def _stop_strings(value: object) -> object:
+    if value is None:
+        return ()
+    strings = [value] if isinstance(value, str) else value
+    if not isinstance(strings, list) or not all(
+        isinstance(s, str) for s in strings[: MAX_STOP_STRINGS + 1]
+    ):
+        raise fault("must be a string or a list of strings", "invalid_type")
+    if len(strings) > MAX_STOP_STRINGS:
+        raise fault(f"at most {MAX_STOP_STRINGS} stop strings are allowed")
+    if not all(strings):
+        raise fault("a stop string must not be empty")
+    if sum(map(len, strings)) > MAX_STOP_CHARACTERS:
+        raise fault(f"stop strings may have {MAX_STOP_CHARACTERS} characters together")
+    return tuple(strings)
+
+
+StopStringsField = Annotated[
+    tuple[str, ...], BeforeValidator(_stop_strings, json_schema_input_type=str | list[str] | None)
+]
+
+
+def whole_numbers(value: object, what: str) -> tuple[int, ...]:
+    """Return a list of whole numbers as a tuple; `what` names it in the error."""
+    # A check of types by hand: a prompt of token ids may have a million of them.
+    if not isinstance(value, list) or not all(type(item) is int for item in value):
+        raise fault(f"must be {what}", "invalid_type")
+    return tuple(value)
+
+
+def _token_ids(value: object) -> object:
+    return () if value is None else whole_numbers(value, "a list of token ids")
+
+
+TokenIdsField = Annotated[
+    tuple[int, ...], BeforeValidator(_token_ids, json_schema_input_type=list[int] | None)
+]
+
+
+def or_default(default: object) -> Callable[[Any], Any]:
+    """Return a validator under which null means the default, as an absent field does."""
+    return lambda value: default if value is None else value
+
+
+Flag = Annotated[bool, BeforeValidator(or_default(False), json_schema_input_type=bool | None)]
+
+
+class StreamOptions(StrictModel):
+    """How a stream reports usage."""
+
+    include_usage: Flag = False
+    continuous_usage_stats: Flag = False
+
+
+class GenerationRequest(StrictModel):
+    """Fields that chat and plain completions share. None means: use the model's default."""
+
+    model: str | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=-1)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    seed: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 63)
+    n: Annotated[int, BeforeValidator(or_default(1), json_schema_input_type=int | None)] = Field(
+        default=1, ge=1
+    )
+    stop: StopStringsField = ()
+    stop_token_ids: TokenIdsField = ()
+    ignore_eos: Flag = False
+    stream: Flag = False
+    stream_options: StreamOptions | None = None
+    return_token_ids: Flag = False
+    user: str | None = None
+    request_id: str | None = Field(default=None, min_length=1, max_length=128, pattern=r"^[!-~]+$")
+    x_dualpace: Flag = False

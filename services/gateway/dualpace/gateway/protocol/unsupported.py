@@ -1,0 +1,102 @@
+"""Fields of the dialect that change the output and are not supported yet.
+
+Each has values under which it changes nothing; these pass. Any other value is refused: an answer
+that silently ignores what was asked for is worse than none. Fields in neither table nor model are
+accepted and left alone, as vLLM does.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from dualpace.gateway.errors import ApiError, invalid, shorten
+
+log = logging.getLogger(__name__)
+
+_MAX_LOGGED_NAMES = 20
+
+Neutral = dict[str, tuple[object, ...]]
+"""By field: the values that change nothing, besides null."""
+
+_BOTH: Neutral = {
+    "allowed_token_ids": (),
+    "bad_words": ([],),
+    "best_of": (),
+    "chat_template": (),
+    "chat_template_kwargs": ({},),
+    "detokenize": (True,),
+    "documents": ([],),
+    "early_stopping": (False,),
+    "frequency_penalty": (0,),
+    "include_stop_str_in_output": (False,),
+    "kv_transfer_params": ({},),
+    "length_penalty": (1,),
+    "logit_bias": ({},),
+    "logits_processors": ([],),
+    "min_tokens": (0,),
+    "presence_penalty": (0,),
+    "priority": (0,),
+    "prompt_embeds": (),
+    "prompt_logprobs": (),
+    "repetition_penalty": (1,),
+    "response_format": ({"type": "text"},),
+    "return_tokens_as_token_ids": (False,),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True,),
+    "structural_tag": (),
+    "structured_outputs": ({},),
+    "thinking_token_budget": (),
+    "truncate_prompt_tokens": (),
+    "use_beam_search": (False,),
+    "vllm_xargs": ({},),
+}
+
+CHAT: Neutral = _BOTH | {
+    "add_generation_prompt": (True,),
+    "add_special_tokens": (False,),
+    "audio": (),
+    "continue_final_message": (False,),
+    "echo": (False,),
+    "function_call": ("none",),
+    "functions": ([],),
+    "modalities": (["text"],),
+    "mm_processor_kwargs": ({},),
+    "prediction": (),
+    "reasoning_effort": (),
+    "tool_choice": ("none",),
+    "tools": ([],),
+    "web_search_options": (),
+}
+
+COMPLETIONS: Neutral = _BOTH | {
+    "add_special_tokens": (True,),
+    "suffix": ("",),
+}
+
+
+def refuse_unsupported(body: Mapping[str, object], neutral: Neutral) -> None:
+    """Raise ApiError 400 for the first field that would change the output, but could not."""
+    for name, value in body.items():
+        if value is None or not (name in neutral or name.startswith("guided_")):
+            continue
+        if name == "best_of" and _same(value, body.get("n") or 1):
+            continue
+        if not any(_same(value, harmless) for harmless in neutral.get(name, ())):
+            raise _unsupported(name, value)
+
+
+def log_unknown(body: Mapping[str, object], known: Mapping[str, object], neutral: Neutral) -> None:
+    """Write the names of fields that nothing reads to the debug log; never their values."""
+    unknown = sorted(
+        shorten(name, 64) for name in body if name not in known and name not in neutral
+    )
+    if unknown:
+        log.debug("fields ignored: %s", ", ".join(unknown[:_MAX_LOGGED_NAMES]))
+
+
+def _same(value: object, harmless: object) -> bool:
+    return isinstance(value, bool) == isinstance(harmless, bool) and value == harmless
+
+
+def _unsupported(name: str, value: object) -> ApiError:
+    shown = f" (got {shorten(value)})" if isinstance(value, bool | int | float) else ""
+    return invalid(name[:64], f"is not supported yet{shown}; leave it out", "unsupported_parameter")

@@ -1,0 +1,1 @@
+"""What clients get: each kind of response object is built in one place."""

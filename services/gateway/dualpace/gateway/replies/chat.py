@@ -1,0 +1,113 @@
+"""Objects of /v1/chat/completions: `chat.completion` and `chat.completion.chunk`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from dualpace.gateway.choices import Choice, ChosenToken, Delta
+from dualpace.gateway.planning import ChoicePlan
+from dualpace.gateway.replies.common import (
+    ReplyOptions,
+    ending,
+    finish_fields,
+    finite,
+    joined,
+    token_ids,
+)
+
+
+class ChatReply:
+    """Builds the objects of one chat answer."""
+
+    def __init__(self, options: ReplyOptions) -> None:
+        self.options = options
+
+    def opening(self, plan: ChoicePlan) -> dict[str, Any]:
+        """Return the chunk that names the role."""
+        choice = {
+            "index": plan.index,
+            "delta": {"role": "assistant", "content": ""},
+            "logprobs": None,
+            **finish_fields(None),
+        }
+        chunk = self._chunk([choice])
+        if self.options.return_token_ids and plan.index == 0:
+            chunk["prompt_token_ids"] = list(plan.prompt.token_ids)
+        return chunk
+
+    def delta(self, choice: Choice, delta: Delta) -> dict[str, Any]:
+        """Return the chunk for more text."""
+        fields = {
+            "index": choice.plan.index,
+            "delta": {"content": delta.text},
+            "logprobs": self._logprobs(delta.tokens),
+            **finish_fields(None),
+            **token_ids(delta.tokens, self.options),
+        }
+        return self._chunk([fields])
+
+    def closing(self, choice: Choice) -> dict[str, Any]:
+        """Return the chunk with the finish reason."""
+        tokens = choice.remaining()
+        fields = {
+            "index": choice.plan.index,
+            "delta": {},
+            "logprobs": self._logprobs(tokens) if tokens else None,
+            **ending(choice, self.options),
+            **token_ids(tokens, self.options),
+        }
+        return self._chunk([fields])
+
+    def usage(self, usage: dict[str, int]) -> dict[str, Any]:
+        """Return the chunk with usage alone."""
+        return self._chunk([]) | {"usage": usage}
+
+    def whole(
+        self, choices: Sequence[Choice], deltas: Sequence[Sequence[Delta]], usage: dict[str, int]
+    ) -> dict[str, Any]:
+        """Return the `chat.completion` object."""
+        body = self.options.head("chat.completion") | {
+            "choices": [
+                self._whole_choice(choice, joined(shown))
+                for choice, shown in zip(choices, deltas, strict=True)
+            ],
+            "usage": usage,
+            "system_fingerprint": None,
+        }
+        if self.options.return_token_ids:
+            body["prompt_token_ids"] = list(choices[0].plan.prompt.token_ids)
+        return body
+
+    def _whole_choice(self, choice: Choice, shown: Delta) -> dict[str, Any]:
+        return {
+            "index": choice.plan.index,
+            "message": {"role": "assistant", "content": shown.text, "refusal": None},
+            "logprobs": self._logprobs(shown.tokens),
+            **ending(choice, self.options),
+            **token_ids(shown.tokens, self.options),
+        }
+
+    def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        head = self.options.head("chat.completion.chunk")
+        return head | {"choices": choices, "system_fingerprint": None}
+
+    def _logprobs(self, tokens: Sequence[ChosenToken]) -> dict[str, Any] | None:
+        if self.options.logprobs is None:
+            return None
+        return {"content": [self._token(token) for token in tokens], "refusal": None}
+
+    def _token(self, token: ChosenToken) -> dict[str, Any]:
+        logprobs = token.logprobs
+        assert logprobs is not None, "the engine was asked for log-probabilities"
+        top = logprobs.top[: self.options.logprobs]
+        return {
+            **self._entry(token.token_id, logprobs.chosen),
+            "top_logprobs": [self._entry(token_id, logprob) for token_id, logprob in top],
+        }
+
+    def _entry(self, token_id: int, logprob: float) -> dict[str, Any]:
+        table = self.options.token_text
+        return {
+            "token": table.label(token_id),
+            "logprob": finite(logprob),
+            "bytes": list(table.piece(token_id)),
+        }

@@ -1,0 +1,110 @@
+"""Parts that both kinds of answer share: ids, usage, finish fields, `x_dualpace`."""
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from dualpace.core.request import Engine
+from dualpace.gateway.choices import Choice, ChosenToken, Delta, Finish
+from dualpace.gateway.planning import ChoicePlan
+from dualpace.gateway.token_text import TokenText
+
+_LEAST_LOGPROB = -9999.0
+"""Stands for minus infinity, which JSON does not have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyOptions:
+    """What the client wants to see of its answer, and what every object of it carries."""
+
+    reply_id: str
+    model: str
+    token_text: TokenText
+    logprobs: int | None
+    return_token_ids: bool
+    x_dualpace: bool
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def head(self, kind: str) -> dict[str, Any]:
+        """Return the fields that every object starts with."""
+        return {"id": self.reply_id, "object": kind, "created": self.created, "model": self.model}
+
+
+class Reply(Protocol):
+    """One kind of answer, streamed or whole."""
+
+    options: ReplyOptions
+
+    def opening(self, plan: ChoicePlan) -> dict[str, Any] | None:
+        """Return the chunk that comes before a choice's text, if there is one."""
+        ...
+
+    def delta(self, choice: Choice, delta: Delta) -> dict[str, Any]:
+        """Return the chunk for more text of a choice."""
+        ...
+
+    def closing(self, choice: Choice) -> dict[str, Any]:
+        """Return a choice's last chunk, with its finish reason."""
+        ...
+
+    def usage(self, usage: dict[str, int]) -> dict[str, Any]:
+        """Return the chunk that ends a stream with usage."""
+        ...
+
+    def whole(
+        self, choices: Sequence[Choice], deltas: Sequence[Sequence[Delta]], usage: dict[str, int]
+    ) -> dict[str, Any]:
+        """Return the answer in one object. `deltas` has everything that was shown, by choice."""
+        ...
+
+
+def new_id(prefix: str) -> str:
+    """Return a reply id that no other reply has, whatever the client called its request."""
+    return f"{prefix}-{uuid.uuid4().hex}"
+
+
+def usage_of(choices: Sequence[Choice]) -> dict[str, int]:
+    """Count tokens: each prompt once, and all that was generated, stop tokens included."""
+    prompts = {id(choice.plan.prompt): len(choice.plan.prompt.token_ids) for choice in choices}
+    prompt_tokens = sum(prompts.values())
+    completion_tokens = sum(choice.num_tokens for choice in choices)
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+    }
+
+
+def ending(choice: Choice, options: ReplyOptions) -> dict[str, Any]:
+    """Return the fields of a choice that has ended."""
+    assert choice.finish is not None
+    fields = finish_fields(choice.finish)
+    if options.x_dualpace:
+        counts = {engine.name.lower(): choice.tokens_by_engine[engine] for engine in Engine}
+        fields["x_dualpace"] = {"tokens": counts}
+    return fields
+
+
+def finish_fields(finish: Finish | None) -> dict[str, Any]:
+    """Return the finish fields of a choice; null while it goes on."""
+    if finish is None:
+        return {"finish_reason": None, "stop_reason": None}
+    return {"finish_reason": finish.reason, "stop_reason": finish.stop_reason}
+
+
+def token_ids(tokens: Sequence[ChosenToken], options: ReplyOptions) -> dict[str, Any]:
+    """Return the field with token ids, if it was asked for."""
+    return {"token_ids": [t.token_id for t in tokens]} if options.return_token_ids else {}
+
+
+def joined(deltas: Sequence[Delta]) -> Delta:
+    """Return all deltas of a choice as one."""
+    text = "".join(delta.text for delta in deltas)
+    return Delta(text, tuple(token for delta in deltas for token in delta.tokens))
+
+
+def finite(logprob: float) -> float:
+    """Return a log-probability that JSON can carry."""
+    return max(logprob, _LEAST_LOGPROB)

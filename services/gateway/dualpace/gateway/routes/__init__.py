@@ -1,0 +1,1 @@
+"""HTTP routes: each reads its request and says what answers it."""

@@ -1,0 +1,42 @@
+"""POST /v1/chat/completions."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dualpace.gateway.planning import chat_limit, check_choice_count, plan_choices
+from dualpace.gateway.protocol.chat import ChatRequest
+from dualpace.gateway.replies.chat import ChatReply
+from dualpace.gateway.routes.generation import job_for, reply_options
+from dualpace.gateway.serving import Exchange, Gateway
+from dualpace.gateway.validation import parse_chat
+
+
+async def chat_completions(gateway: Gateway, http_request: Request) -> Response:
+    """Continue a conversation."""
+    exchange = Exchange(gateway, http_request)
+    with exchange.running():
+        request = parse_chat(await exchange.body())
+        exchange.name(request.request_id)
+        name = gateway.served_name(request.model)
+        check_choice_count(request, 1, gateway.settings.max_choices)
+        info = gateway.lifecycle.node_info()
+        prompt = await exchange.while_connected(
+            gateway.prompts.chat(request.messages, info.max_model_len)
+        )
+        logprobs = _logprobs(request)
+        plans = plan_choices(
+            request,
+            [prompt],
+            prompt_param="messages",
+            limit=chat_limit(request),
+            logprobs=logprobs,
+            model=gateway.model,
+            info=info,
+        )
+        reply = ChatReply(reply_options(gateway, request, "chatcmpl", name, logprobs))
+        return await exchange.answer(job_for(gateway, request, plans, reply))
+
+
+def _logprobs(request: ChatRequest) -> int | None:
+    """Return how many alternatives to report: 0 is the chosen token alone, None nothing."""
+    return (request.top_logprobs or 0) if request.logprobs else None

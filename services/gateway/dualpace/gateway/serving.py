@@ -1,0 +1,186 @@
+"""The way of every generation from its plan to its answer; replies say how it looks."""
+
+from asyncio import CancelledError
+from collections.abc import AsyncGenerator, Coroutine, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dualpace.core.clock import Clock
+from dualpace.gateway.backend import GeneratedToken
+from dualpace.gateway.choices import Choice, Delta
+from dualpace.gateway.disconnect import while_connected
+from dualpace.gateway.errors import ClientDisconnectedError, json_response, model_not_found
+from dualpace.gateway.generation_group import GenerationGroup
+from dualpace.gateway.json_body import read_json_object
+from dualpace.gateway.lifecycle import Lifecycle
+from dualpace.gateway.metrics import Metrics, RequestObserver
+from dualpace.gateway.model import ServedModel
+from dualpace.gateway.prompts import PromptBuilder
+from dualpace.gateway.protocol.fields import StreamOptions
+from dualpace.gateway.replies.common import Reply, usage_of
+from dualpace.gateway.settings import GatewaySettings
+from dualpace.gateway.sse import DONE, EventStream, frame
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """Everything that request handlers use."""
+
+    settings: GatewaySettings
+    model: ServedModel
+    lifecycle: Lifecycle
+    prompts: PromptBuilder
+    metrics: Metrics
+    clock: Clock
+
+    def served_name(self, requested: str | None) -> str:
+        """Return the name an answer carries. Raises ApiError 404 for a model not served."""
+        if requested is None:
+            return self.model.names[0]
+        if requested not in self.model.names:
+            raise model_not_found(requested)
+        return requested
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A request ready to run: its choices, none begun, and how to show them."""
+
+    choices: list[Choice]
+    reply: Reply
+    stream: bool
+    stream_options: StreamOptions
+
+
+class Exchange:
+    """One HTTP request on its way to an answer. Counts clients that leave, by how far it was."""
+
+    def __init__(self, gateway: Gateway, request: Request) -> None:
+        self._gateway = gateway
+        self._request = request
+        self._arrival_s = gateway.clock.now()
+        self._state = "receiving"
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Admit the request. Raises ApiError 503 if the node takes none."""
+        self._gateway.lifecycle.check_ready()
+        with self._gateway.lifecycle.running():
+            try:
+                yield
+            except ClientDisconnectedError:
+                self._gateway.metrics.disconnected(self._state)
+                raise
+
+    async def body(self) -> dict[str, Any]:
+        """Return the request's JSON object."""
+        body = await read_json_object(self._request, self._gateway.settings.max_body_bytes)
+        self._state = "waiting"
+        return body
+
+    def name(self, request_id: str | None) -> None:
+        """Use the client's id for this request in the response, unless its header had one."""
+        if request_id is not None and self._request.state.request_id is None:
+            self._request.state.request_id = request_id
+
+    async def while_connected(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return the work's result; cancel it if the client leaves."""
+        return await while_connected(self._request.receive, work)
+
+    async def answer(self, job: Job) -> Response:
+        """Run the job. A stream runs while it is sent; a whole answer is complete on return."""
+        gateway = self._gateway
+        observer = RequestObserver(
+            gateway.metrics, gateway.clock, self._arrival_s, len(job.choices)
+        )
+        if job.stream:
+            return EventStream(
+                _frames(gateway, job, observer),
+                ping_interval_s=gateway.settings.ping_interval_s,
+                on_disconnect=lambda: gateway.metrics.disconnected(observer.state),
+            )
+        try:
+            whole = await self.while_connected(_collect(gateway, job, observer))
+        finally:
+            self._state = observer.state
+        return json_response(whole)
+
+
+async def _events(
+    gateway: Gateway, job: Job, observer: RequestObserver
+) -> AsyncGenerator[tuple[Choice, Delta | None], None]:
+    """Generate every choice; yield a choice with what became visible, after each of its events."""
+    plans = [choice.plan for choice in job.choices]
+    lifecycle = gateway.lifecycle
+    try:
+        async with GenerationGroup(lifecycle.backend, plans) as group:
+            with lifecycle.running(), lifecycle.abortable(group):
+                async for index, event in group:
+                    choice = job.choices[index]
+                    if isinstance(event, GeneratedToken):
+                        delta = choice.push(event)
+                        observer.token(index, event.engine, len(choice.plan.prompt.token_ids))
+                        if choice.finish is not None:
+                            group.stop(index)
+                    else:
+                        delta = choice.end(event)
+                    if choice.finish is not None:
+                        observer.finished(index, choice.finish.reason)
+                    yield choice, delta
+    except (CancelledError, GeneratorExit):
+        observer.given_up("abort")
+        raise
+    except Exception:
+        observer.given_up("error")
+        raise
+
+
+async def _collect(gateway: Gateway, job: Job, observer: RequestObserver) -> dict[str, Any]:
+    shown: list[list[Delta]] = [[] for _ in job.choices]
+    async with aclosing(_events(gateway, job, observer)) as events:
+        async for choice, delta in events:
+            if delta is not None:
+                shown[choice.plan.index].append(delta)
+    for choice in job.choices:
+        shown[choice.plan.index].append(Delta("", choice.remaining()))
+    return job.reply.whole(job.choices, shown, usage_of(job.choices))
+
+
+async def _frames(
+    gateway: Gateway, job: Job, observer: RequestObserver
+) -> AsyncGenerator[bytes, None]:
+    opened: set[int] = set()
+    async with aclosing(_events(gateway, job, observer)) as events:
+        async for choice, delta in events:
+            for chunk in _chunks(job, choice, delta, opened):
+                yield frame(chunk)
+    if job.stream_options.include_usage:
+        yield frame(job.reply.usage(usage_of(job.choices)))
+    yield DONE
+
+
+def _chunks(
+    job: Job, choice: Choice, delta: Delta | None, opened: set[int]
+) -> Iterator[dict[str, Any]]:
+    """Yield what an event adds to the stream: at most an opening, a delta and a closing."""
+    chunks: list[dict[str, Any] | None] = []
+    if choice.plan.index not in opened:
+        opened.add(choice.plan.index)
+        chunks.append(job.reply.opening(choice.plan))
+    if delta is not None:
+        chunks.append(job.reply.delta(choice, delta))
+    if choice.finish is not None:
+        chunks.append(job.reply.closing(choice))
+    options = job.stream_options
+    for chunk in filter(None, chunks):
+        if options.continuous_usage_stats:
+            chunk["usage"] = usage_of(job.choices)
+        elif options.include_usage:
+            chunk["usage"] = None
+        yield chunk

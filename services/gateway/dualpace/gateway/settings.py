@@ -1,0 +1,66 @@
+"""What an operator can set. Read once, in `__main__`; nothing else looks at the environment."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dualpace.core.settings import require, setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings:
+    """The HTTP front of a node."""
+
+    model: str = setting("Model directory or GGUF file; only its tokenizer and header are read.")
+    run_dir: str = setting("Directory, in shared memory, of the engines' sockets.")
+    host: str = setting("Address to listen on.", default="127.0.0.1")
+    port: int = setting("TCP port to listen on.", default=8000)
+    listen_fd: int | None = setting(
+        "File descriptor of a bound TCP socket to listen on, instead of host and port.",
+        default=None,
+    )
+    served_model_name: str | None = setting(
+        "Names that clients may ask for, separated by commas; unset: the model's file or folder"
+        " name.",
+        default=None,
+    )
+    max_body_bytes: int = setting("Size of the largest request body.", default=8 * 1024 * 1024)
+    max_choices: int = setting(
+        "Most generations of one request: n times the number of prompts.", default=128
+    )
+    tokenizer_threads: int = setting("Threads that render chat templates and tokenize.", default=2)
+    ping_interval_s: float = setting("Silence after which a stream gets a comment.", default=15.0)
+    engine_timeout_s: float = setting(
+        "Silence after which an engine counts as hanging, and the node as not ready.", default=30.0
+    )
+    drain_grace_s: float = setting(
+        "How long running requests may go on after SIGTERM before they are ended.", default=30.0
+    )
+    lifeline_fd: int | None = setting(
+        "File descriptor of a pipe whose closing ends this process.", default=None
+    )
+    log_level: str = setting(
+        "Least severe level that is logged.",
+        default="info",
+        choices=("debug", "info", "warning", "error"),
+    )
+    log_json: bool = setting("Log one JSON object a line.", default=False)
+
+    def __post_init__(self) -> None:
+        require(0 <= self.port < 1 << 16, f"port: {self.port} is not in 0..65535")
+        for name in ("max_body_bytes", "max_choices", "tokenizer_threads"):
+            require(getattr(self, name) > 0, f"{name} must be positive")
+        for name in ("ping_interval_s", "engine_timeout_s"):
+            require(getattr(self, name) > 0, f"{name} must be positive")
+        require(self.drain_grace_s >= 0, "drain_grace_s must not be negative")
+        require(Path(self.run_dir).is_dir(), f"run_dir: {self.run_dir} is not a directory")
+        require(
+            self.served_model_name is None or all(self.model_names),
+            "served_model_name: names are separated by single commas",
+        )
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """Names given by the operator; empty when there are none."""
+        if self.served_model_name is None:
+            return ()
+        return tuple(name.strip() for name in self.served_model_name.split(","))

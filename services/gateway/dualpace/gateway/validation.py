@@ -1,0 +1,93 @@
+"""From a JSON object to a typed request, or to one 400 that names the fields at fault.
+
+At most ten faults are told, and of what was sent only numbers and short strings: an answer must not
+grow with the request.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from dualpace.gateway.errors import ApiError, invalid, shorten
+from dualpace.gateway.protocol.chat import ChatRequest
+from dualpace.gateway.protocol.completions import CompletionRequest
+from dualpace.gateway.protocol.fields import GenerationRequest
+from dualpace.gateway.protocol.unsupported import (
+    CHAT,
+    COMPLETIONS,
+    Neutral,
+    log_unknown,
+    refuse_unsupported,
+)
+
+_MAX_FAULTS = 10
+_MAX_PARAM = 100
+_MAX_MESSAGE = 400
+
+R = TypeVar("R", bound=GenerationRequest)
+
+
+def parse_chat(body: Mapping[str, Any]) -> ChatRequest:
+    """Validate a chat request. Raises ApiError 400."""
+    request = _parse(ChatRequest, body, CHAT)
+    if request.top_logprobs and not request.logprobs:
+        raise invalid("top_logprobs", "needs logprobs to be true")
+    return request
+
+
+def parse_completion(body: Mapping[str, Any]) -> CompletionRequest:
+    """Validate a completion request. Raises ApiError 400."""
+    request = _parse(CompletionRequest, body, COMPLETIONS)
+    if request.echo and request.logprobs is not None:
+        message = "together with logprobs is not supported yet; leave one of them out"
+        raise invalid("echo", message, "unsupported_parameter")
+    return request
+
+
+def _parse(model: type[R], body: Mapping[str, Any], neutral: Neutral) -> R:
+    refuse_unsupported(body, neutral)
+    try:
+        request = model.model_validate(body)
+    except ValidationError as error:
+        raise _as_api_error(error) from None
+    log_unknown(body, model.model_fields, neutral)
+    if request.stream_options is not None and not request.stream:
+        raise invalid("stream_options", "is only allowed when stream is true")
+    return request
+
+
+def _as_api_error(error: ValidationError) -> ApiError:
+    faults = error.errors(include_url=False)
+    told = [_message(fault) for fault in faults[:_MAX_FAULTS]]
+    if len(faults) > _MAX_FAULTS:
+        told.append(f"and {len(faults) - _MAX_FAULTS} more")
+    first = faults[0]
+    return ApiError(
+        400, "; ".join(told), param=_param(first["loc"]) or None, code=_code(first["type"])
+    )
+
+
+def _message(fault: Mapping[str, Any]) -> str:
+    value = fault["input"]
+    shown = ""
+    if isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= 40):
+        shown = f" (got {shorten(value)})"
+    text = str(fault["msg"])[:_MAX_MESSAGE]
+    return f"{_param(fault['loc'])}: {text[:1].lower()}{text[1:]}{shown}"
+
+
+def _param(location: Sequence[int | str]) -> str:
+    """Write a path as clients do: messages[0].content."""
+    path = ""
+    for step in location:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+    return path[:_MAX_PARAM]
+
+
+def _code(kind: str) -> str:
+    if kind == "missing":
+        return "missing_required_parameter"
+    if kind in {"invalid_type", "unsupported_value"}:
+        return kind
+    return "invalid_type" if kind.endswith("_type") else "invalid_value"

@@ -1,0 +1,55 @@
+"""A gateway process in front of a scripted backend, otherwise as `python -m dualpace.gateway`.
+
+Arguments: seconds between a generation's tokens (below 0: engines refuse to start), then the
+gateway's own settings.
+"""
+
+import os
+import sys
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from dualpace.core.errors import ProtocolError
+from dualpace.core.logs import configure_logging
+from dualpace.core.process import StopRequest, run_service
+from dualpace.core.settings import parse_settings
+from dualpace.gateway.app import build_app, build_gateway
+from dualpace.gateway.model import ServedModel, served_model
+from dualpace.gateway.server import GatewayServer
+from dualpace.gateway.settings import GatewaySettings
+from dualpace.testing.fake_backend import FakeBackend, Pause, Step, always
+
+
+def byte_model() -> ServedModel:
+    """A tokenizer of single bytes; token i is byte i in the library's order of them."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return served_model(("bytes",), tokenizer)
+
+
+def serve(settings: GatewaySettings, pause_s: float) -> None:
+    model = byte_model()
+    [letter] = model.tokenizer.encode("a").ids
+    steps: list[Step] = [letter, Pause(pause_s)] * 16
+    backend = FakeBackend(always(*steps), vocab_size=256)
+    if pause_s < 0:
+        backend.start_error = ProtocolError("the engines are of another release")
+    gateway = build_gateway(settings, model, backend)
+    stop = StopRequest()
+    if settings.lifeline_fd is not None:
+        stop.watch_lifeline(settings.lifeline_fd)
+    server = GatewayServer(build_app(gateway), gateway.lifecycle, settings, stop)
+    server.run()
+    assert backend.stopped
+    backend.assert_nothing_leaked()
+    gateway.lifecycle.raise_failure()
+
+
+if __name__ == "__main__":
+    chosen = parse_settings(
+        GatewaySettings, sys.argv[2:], os.environ, program="scripted", prefix="SCRIPTED_"
+    )
+    configure_logging("gateway")
+    sys.exit(run_service("gateway", lambda: serve(chosen, float(sys.argv[1]))))

@@ -1,0 +1,125 @@
+"""What a stream does besides its text: comments when silent, errors before and after its start."""
+
+import json
+import time
+
+import httpx2
+import pytest
+
+from dualpace.core.errors import PeerLostError
+from dualpace.core.request import FinishReason
+from dualpace.testing.fake_backend import Break, End, Hold, Pause, Step, always
+from tests.unit.gateway.conftest import Serve, chunks_of, sse_data, wait_until
+
+EOS = 2
+
+
+def test_silence_is_broken_by_comments_that_are_no_events(serve: Serve) -> None:
+    server = serve(always(Pause(0.25), 1000, Pause(0.25), EOS), ping_interval_s=0.05)
+    response = server.chat("Hi", stream=True)
+    assert response.text.startswith(": ping\n\n")
+    before, after = response.text.split('"role"')
+    for part in (before, after):
+        assert 1 <= part.count(": ping\n\n") <= 6
+    assert [c["finish_reason"] for chunk in chunks_of(response) for c in chunk["choices"]] == [
+        None, None, "stop",
+    ]  # fmt: skip
+
+
+def test_a_stream_that_is_never_silent_has_no_comments(serve: Serve) -> None:
+    steps: list[Step] = [Pause(0.02), 1000] * 40
+    server = serve(always(*steps, EOS), ping_interval_s=0.5)  # less than the stream takes
+    assert ": ping" not in server.chat("Hi", stream=True).text
+
+
+def test_text_is_sent_as_it_comes(serve: Serve) -> None:
+    server = serve(always(1000, Hold(), 1001, EOS))
+    body = {"prompt": "x", "stream": True}
+    with server.client.stream("POST", "/v1/completions", json=body) as response:
+        lines = response.iter_lines()
+        first = json.loads(next(lines).removeprefix("data: "))
+        assert first["choices"][0]["text"]
+        server.backend.let_go()
+        assert [line for line in lines if line][-1] == "data: [DONE]"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("step", "status", "words"),
+    [
+        (End(FinishReason.ERROR, "The device ran out of memory."), 500, "ran out of memory"),
+        (Break(PeerLostError("the gpu-engine went away")), 503, "gpu-engine went away"),
+        (Break(ZeroDivisionError("secret detail")), 500, "internal"),
+    ],
+)
+def test_a_failure_before_the_first_token_has_a_status(
+    serve: Serve, stream: bool, step: Step, status: int, words: str
+) -> None:
+    server = serve(always(step))
+    response = server.chat("Hi", stream=stream)
+    assert response.status_code == status
+    error = response.json()["error"]
+    assert error["type"] == "server_error"
+    assert "secret" not in response.text
+    assert words in error["message"] or error["code"] == "internal_error"
+    assert ("retry-after" in response.headers) == (status == 503)
+
+
+def test_a_failure_after_the_start_is_an_event_and_the_last_one(serve: Serve) -> None:
+    scripts = [
+        always(1000, Pause(0.02), End(FinishReason.ERROR, "The device is gone.")),
+        always(1000, Hold()),
+    ]
+    server = serve(lambda prompt, params: scripts[params.sampling.seed](prompt, params))
+    response = server.chat("Hi", n=2, seed=0, stream=True)
+    assert response.status_code == 200
+    *chunks, last = sse_data(response)
+    assert chunks
+    assert all("error" not in json.loads(chunk) for chunk in chunks)
+    assert json.loads(last)["error"]["message"] == "The device is gone."
+    assert "[DONE]" not in response.text
+    assert [g.num_cancels for g in server.backend.generations] == [0, 1]
+
+
+def test_a_failure_of_one_choice_fails_a_whole_answer(serve: Serve) -> None:
+    server = serve(
+        lambda _, params: [1000, EOS if params.sampling.seed == 1 else End(FinishReason.ERROR)]
+    )
+    assert server.chat("Hi", n=2, seed=1).status_code == 500
+
+
+def test_engines_that_are_gone_are_a_503_that_says_when_to_retry(serve: Serve) -> None:
+    server = serve(always(EOS))
+    server.backend.lost = True
+    for stream in (False, True):
+        response = server.chat("Hi", stream=stream)
+        assert response.status_code == 503
+        assert response.json()["error"]["code"] == "service_unavailable"
+        assert int(response.headers["retry-after"]) > 0
+    server.backend.lost = False
+    assert server.chat("Hi").status_code == 200
+
+
+def test_a_slow_reader_gets_everything(serve: Serve) -> None:
+    count = 20_000
+    server = serve(always(*[1000] * count))
+    server.backend.info = type(server.backend.info)(max_model_len=count + 100, vocab_size=49152)
+    body = {"prompt": "x", "stream": True, "max_tokens": count, "return_token_ids": True}
+    seen = 0
+    with server.client.stream("POST", "/v1/completions", json=body, timeout=60) as response:
+        time.sleep(0.3)  # everything that fits into buffers is written by now
+        for line in response.iter_lines():
+            if line.startswith("data: {"):
+                choice = json.loads(line.removeprefix("data: "))["choices"][0]
+                seen += len(choice.get("token_ids", []))
+    assert seen == count
+
+
+def test_one_connection_serves_one_request_after_another(serve: Serve) -> None:
+    server = serve(always(1000, EOS))
+    limits = httpx2.Limits(max_connections=1)
+    with httpx2.Client(base_url=server.url, limits=limits, timeout=10) as client:
+        for stream in (True, False) * 3:
+            response = client.post("/v1/completions", json={"prompt": "x", "stream": stream})
+            assert response.status_code == 200
+    wait_until(lambda: all(g.closed for g in server.backend.generations))
