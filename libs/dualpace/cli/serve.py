@@ -101,7 +101,7 @@ class _Node:
         common = [
             f"--model={self._model}",
             f"--run-dir={self._run_dir}",
-            f"--dtype={settings.dtype}",
+            f"--dtype={_dtype(settings)}",
             f"--lifeline-fd={lifeline.read_fd}",
             f"--log-level={settings.log_level}",
             f"--log-json={settings.log_json}",
@@ -189,6 +189,11 @@ class _Node:
         del number, frame
         self._stop_signals += 1
         self._hurry.requested = self._stop_signals > 1
+
+
+def _dtype(settings: ServeSettings) -> str:
+    """Say what `auto` means where that is known, so that both engines can load at once."""
+    return "float32" if settings.dtype == "auto" and settings.device == "cpu" else settings.dtype
 
 
 def _thread_split(device: str) -> tuple[int, int]:

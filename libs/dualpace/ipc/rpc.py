@@ -4,12 +4,8 @@ Sockets are Unix sockets of one node. There is no keep-alive: a peer that is mer
 must not lose its session, and one that died is noticed by the kernel.
 """
 
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-
-# The library would otherwise print its own lines between those of our log.
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 import grpc
 import grpc.aio

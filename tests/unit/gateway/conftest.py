@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import httpx2
-import hypothesis
 import pytest
 import uvicorn
 from tokenizers import (
@@ -28,10 +27,6 @@ from dualpace.gateway.model import ServedModel, served_model
 from dualpace.gateway.model_loading import load_model
 from dualpace.gateway.settings import GatewaySettings
 from dualpace.testing.fake_backend import FakeBackend, Script, always
-
-# A busy machine may take long over any one example.
-hypothesis.settings.register_profile("no deadline", deadline=None)
-hypothesis.settings.load_profile("no deadline")
 
 CORPUS = (
     "The quick brown fox jumps over the lazy dog.",

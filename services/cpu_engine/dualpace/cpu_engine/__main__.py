@@ -3,12 +3,11 @@
 import logging
 import os
 import sys
-import threading
 from pathlib import Path
 
 import torch
 
-from dualpace.checkpoint import open_checkpoint
+from dualpace.checkpoint import Checkpoint, open_checkpoint
 from dualpace.core.clock import SystemClock
 from dualpace.core.errors import SettingsError
 from dualpace.core.logs import configure_logging
@@ -25,6 +24,7 @@ from dualpace.ipc.handoff import HandoffServer
 from dualpace.ipc.rpc import CPU_SOCKET, engine_handler, handoff_handler
 from dualpace.ipc.serving import io_thread, serve_socket
 from dualpace.models.arena_pool import TORCH_DTYPES
+from dualpace.models.decoder import Decoder
 from dualpace.models.host_attention import host_attention
 from dualpace.models.loader import load_decoder
 from dualpace.models.progress import log_progress
@@ -59,6 +59,9 @@ def _serve(settings: CpuEngineSettings, stop: StopRequest) -> None:
     torch.set_num_threads(settings.num_threads)
     run_dir = Path(settings.run_dir)
     checkpoint = open_checkpoint(Path(settings.model))
+    decoder = None
+    if settings.dtype != "auto":  # else the arena says
+        decoder = _load(checkpoint, getattr(torch, settings.dtype))
     log.info("waiting for the arena in %s", run_dir)
     arena = Arena.attach(
         run_dir,
@@ -67,15 +70,8 @@ def _serve(settings: CpuEngineSettings, stop: StopRequest) -> None:
         give_up=lambda: stop.requested,
     )
     geometry = arena.geometry
-    dtype = TORCH_DTYPES[geometry.kv_dtype]
-    if settings.dtype != "auto":
-        dtype = getattr(torch, settings.dtype)
-    decoder = load_decoder(
-        checkpoint,
-        dtype=dtype,
-        device=torch.device("cpu"),
-        progress=log_progress(log, "loading weights"),
-    )
+    if decoder is None:
+        decoder = _load(checkpoint, TORCH_DTYPES[geometry.kv_dtype])
     attention = host_attention(settings.num_threads)
     scheduler = HostScheduler(
         HostLimits(
@@ -111,7 +107,7 @@ def _serve(settings: CpuEngineSettings, stop: StopRequest) -> None:
             log.info(
                 "ready: %d threads, %s, %d KV blocks of %d tokens, %d slots",
                 settings.num_threads,
-                str(dtype).removeprefix("torch."),
+                str(decoder.dtype).removeprefix("torch."),
                 geometry.num_blocks,
                 geometry.block_size,
                 geometry.num_slots,
@@ -123,6 +119,14 @@ def _serve(settings: CpuEngineSettings, stop: StopRequest) -> None:
     log.info("cpu-engine stops: %s", stop.reason)
 
 
+def _load(checkpoint: Checkpoint, dtype: torch.dtype) -> Decoder:
+    return load_decoder(
+        checkpoint,
+        dtype=dtype,
+        device=torch.device("cpu"),
+        progress=log_progress(log, "loading weights"),
+    )
+
+
 if __name__ == "__main__":
-    threading.current_thread().name = "engine"
     sys.exit(main())

@@ -17,7 +17,7 @@ class CpuEngineSettings:
     model: str = setting("Model directory or GGUF file.")
     run_dir: str = setting("Directory, in shared memory, of the arena and of the engines' sockets.")
     dtype: str = setting(
-        "Data type of weights and activations; auto takes the arena's.",
+        "Data type of weights and activations; auto takes the arena's, and waits for it.",
         default="auto",
         choices=("auto", "float32", "bfloat16", "float16"),
     )
