@@ -62,39 +62,53 @@ def forward(
     `after_write(layer)` is called when the KV of a layer's tokens has been written (on CUDA:
     enqueued), before attention reads it: the moment from which it may be copied elsewhere.
     """
-    num_decodes = batch.decode_rows.shape[0]
     hidden = decoder.embed(batch.token_ids)
     for layer in range(decoder.num_layers):
         q, k, v = decoder.pre_attention(layer, hidden, batch.positions)
         pool.write(layer, batch.block_ids, batch.slot_ids, k, v)
         if after_write is not None:
             after_write(layer)
-        kv_layer = pool.layer(layer)
-        scale, window = decoder.attention_scale(layer), decoder.window(layer)
-        parts: list[Tensor] = []
-        if num_decodes:
-            parts.append(
-                attention.decode(
-                    q[:num_decodes],
-                    kv_layer,
-                    batch.block_tables,
-                    batch.decode_rows,
-                    batch.decode_lengths,
-                    scale=scale,
-                    window=window,
-                )
-            )
-        parts.extend(
-            attention.prefill(
-                q[chunk.first : chunk.first + chunk.count],
-                kv_layer,
-                chunk.block_table,
-                chunk.start,
-                scale=scale,
-                window=window,
-            )
-            for chunk in batch.prefills
+        attend = _Attend(
+            attention, pool.layer(layer), decoder.attention_scale(layer), decoder.window(layer)
         )
-        attended = parts[0] if len(parts) == 1 else torch.cat(parts)
+        attended = attend(q, batch)
         hidden = decoder.post_attention(layer, attended, hidden)
     return decoder.head(hidden[batch.logit_rows])
+
+
+@dataclass(frozen=True, slots=True)
+class _Attend:
+    """The attention stage of one layer."""
+
+    attention: PagedAttention
+    kv_layer: Tensor
+    scale: float
+    window: int | None
+
+    def __call__(self, q: Tensor, batch: TokenBatch) -> Tensor:
+        """Attend with every row of the batch; returns what q is shaped like."""
+        num_decodes = batch.decode_rows.shape[0]
+        parts = [self._decode(q[:num_decodes], batch)] if num_decodes else []
+        parts.extend(self._prefill(q, chunk) for chunk in batch.prefills)
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _decode(self, q: Tensor, batch: TokenBatch) -> Tensor:
+        return self.attention.decode(
+            q,
+            self.kv_layer,
+            batch.block_tables,
+            batch.decode_rows,
+            batch.decode_lengths,
+            scale=self.scale,
+            window=self.window,
+        )
+
+    def _prefill(self, q: Tensor, chunk: PrefillChunk) -> Tensor:
+        return self.attention.prefill(
+            q[chunk.first : chunk.first + chunk.count],
+            self.kv_layer,
+            chunk.block_table,
+            chunk.start,
+            scale=self.scale,
+            window=self.window,
+        )

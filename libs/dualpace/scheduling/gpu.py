@@ -170,11 +170,17 @@ class GpuScheduler:
     # Running sequences.
 
     def _continue_decodes(self, rows: list[GpuRow], out: list[KvCopy], budget: int) -> int:
-        for sequence in list(self.state.running):
-            if sequence.phase is not Phase.RUNNING or sequence.pending != 1:
-                continue  # prefilling, or preempted by an older one just now
-            if not sequence.bound_for_host and self._moves_out(sequence, out):
-                continue
+        decodes = [s for s in self.state.running if s.pending == 1]
+        residents = [s for s in decodes if not s.bound_for_host]
+        movers = {s.request_id for s in self._placement.movers(residents, self.state)}
+        for sequence in decodes:
+            if sequence.phase is not Phase.RUNNING:
+                continue  # preempted by an older one just now
+            if sequence.request_id in movers:
+                if self._move_out(sequence, out):
+                    continue
+            elif sequence.host_granted and not sequence.bound_for_host:
+                self.state.release_host(sequence)
             if self._grow(sequence):
                 rows.append(self._row(sequence, 1))
                 budget -= 1
@@ -188,15 +194,11 @@ class GpuScheduler:
                 budget -= count
         return budget
 
-    def _moves_out(self, sequence: GpuSequence, out: list[KvCopy]) -> bool:
-        """Start the copy to the host if that is wished and granted.
+    def _move_out(self, sequence: GpuSequence, out: list[KvCopy]) -> bool:
+        """Start the copy to the host if its reservation is granted, else see to one.
 
         Until it is granted, decoding goes on.
         """
-        if not self._placement.moves_out(sequence, self.state):
-            if sequence.host_granted:
-                self.state.release_host(sequence)
-            return False
         if sequence.host is None:
             # Two tokens of slack, for what is decoded until the answer is here.
             wanted = sequence.num_tokens + 2

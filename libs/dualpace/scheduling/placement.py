@@ -75,8 +75,11 @@ class Placement(Protocol):
         """Choose the tier on which a waiting request is to decode; None: it waits."""
         ...
 
-    def moves_out(self, sequence: GpuSequence, view: NodeView) -> bool:
-        """Whether a request that decodes on the device is to move to the host now."""
+    def movers(self, decodes: Sequence[GpuSequence], view: NodeView) -> list[GpuSequence]:
+        """Choose those of the requests decoding on the device, oldest first, that are to leave.
+
+        Asked in every iteration: one that is chosen no more, before it has left, stays.
+        """
         ...
 
     def return_at(self, sequence: GpuSequence) -> int | None:
@@ -96,10 +99,10 @@ class GpuOnly:
         del sequence, view
         return Tier.GPU
 
-    def moves_out(self, sequence: GpuSequence, view: NodeView) -> bool:
-        """Never."""
-        del sequence, view
-        return False
+    def movers(self, decodes: Sequence[GpuSequence], view: NodeView) -> list[GpuSequence]:
+        """None."""
+        del decodes, view
+        return []
 
     def return_at(self, sequence: GpuSequence) -> int | None:
         """No bound."""
@@ -146,11 +149,11 @@ class RandomMoves(GpuOnly):
             return Tier.GPU
         return Tier.HOST if self._may_go(sequence, view) else Tier.GPU
 
-    def moves_out(self, sequence: GpuSequence, view: NodeView) -> bool:
-        """Move when the next token's tier is the host."""
-        return self._tier(sequence, sequence.num_tokens) is Tier.HOST and self._may_go(
-            sequence, view
-        )
+    def movers(self, decodes: Sequence[GpuSequence], view: NodeView) -> list[GpuSequence]:
+        """Choose those whose next token's tier is the host."""
+        return [
+            s for s in decodes if self._tier(s, s.num_tokens) is Tier.HOST and self._may_go(s, view)
+        ]
 
     def return_at(self, sequence: GpuSequence) -> int | None:
         """Return before the next position whose tier is the device."""
@@ -194,10 +197,25 @@ class Auto(GpuOnly):
             return Tier.HOST
         return Tier.GPU if wanted <= view.free_device_blocks else None
 
-    def moves_out(self, sequence: GpuSequence, view: NodeView) -> bool:
-        """Move when the device is nearly full and the host is not."""
-        full = view.free_device_blocks < self._low * view.total_device_blocks
-        return full and (sequence.host is not None or view.host_has_room(sequence.num_tokens + 1))
+    def movers(self, decodes: Sequence[GpuSequence], view: NodeView) -> list[GpuSequence]:
+        """Choose the youngest that make up what is missing once fewer than `low` blocks are free.
+
+        Every decode may want a block in the same iteration, and a move takes more than one. Moves
+        under way are finished: they stop being wished only when twice `low` is free.
+        """
+        low = max(self._low * view.total_device_blocks, 2 * len(decodes))
+        under_way = any(s.host is not None for s in decodes)
+        if view.free_device_blocks >= (2 * low if under_way else low):
+            return []
+        chosen: list[GpuSequence] = []
+        missing = 2 * low - view.free_device_blocks
+        for sequence in reversed(decodes):
+            if missing <= 0:
+                break
+            if sequence.host is not None or view.host_has_room(sequence.num_tokens + 2):
+                chosen.append(sequence)
+                missing -= view.device_blocks_for(sequence.num_tokens)
+        return chosen
 
     def recall(self, away: Sequence[GpuSequence], view: NodeView) -> GpuSequence | None:
         """Call the oldest back that fits, when nobody waits and few are on their way."""

@@ -30,12 +30,11 @@ from dualpace.ipc.channel import (
     HandoffEventPort,
     Inbox,
 )
+from dualpace.ipc.pulse import Pulse
 from dualpace.scheduling.cpu import HostScheduler
 from dualpace.scheduling.plan import Failure, HostPlan, Sample, TableWrite
 
 log = logging.getLogger(__name__)
-
-STATUS_INTERVAL_S = 0.25
 
 
 class Runner(Protocol):
@@ -71,12 +70,9 @@ class CpuEngine:
         self._gateways = gateways
         self._device = device
         self._clock = clock
-        self._heartbeat = arena.heartbeat(Engine.CPU)
-        self._heartbeat.start(clock.now())
+        self._pulse = Pulse(arena.heartbeat(Engine.CPU), gateways, clock, self.gauges)
         self._device_connected = False
-        self._steps = 0
         self._tokens = 0
-        self._next_status_s = 0.0
 
     def step(self) -> bool:
         """One iteration. Returns whether there was anything to compute."""
@@ -86,10 +82,9 @@ class CpuEngine:
         self._runner.write_tables(plan.table_writes)
         if plan.rows:
             self._scheduler.apply(self._runner.execute(plan))
-            self._steps += 1
             self._tokens += len(plan.rows)
         self._publish()
-        self._report(busy=bool(plan.rows))
+        self._pulse.beat(busy=bool(plan.rows))
         return bool(plan.rows)
 
     def gauges(self) -> dict[str, float]:
@@ -103,7 +98,7 @@ class CpuEngine:
             "free_slots": self._scheduler.free_slots,
             "total_slots": limits.num_slots,
             "evictions_total": self._scheduler.evictions,
-            "steps_total": self._steps,
+            "steps_total": self._pulse.steps,
             "tokens_total": self._tokens,
             "device_connected": self._device_connected,
         }
@@ -150,10 +145,3 @@ class CpuEngine:
             self._gateways.post(outbox.events)
         if outbox.handoff:
             self._device.post(outbox.handoff)
-
-    def _report(self, *, busy: bool) -> None:
-        now = self._clock.now()
-        self._heartbeat.beat(now, busy=busy, steps=self._steps)
-        if now >= self._next_status_s:
-            self._next_status_s = now + STATUS_INTERVAL_S
-            self._gateways.post_status(self.gauges())

@@ -4,11 +4,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from dualpace.core.service import ServiceSettings
 from dualpace.core.settings import require, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CpuEngineSettings:
+class CpuEngineSettings(ServiceSettings):
     """The host's decode engine.
 
     Decodes requests whose KV cache lives in the shared-memory arena.
@@ -26,15 +27,6 @@ class CpuEngineSettings:
     attach_timeout_s: float = setting(
         "How long to wait for the gpu-engine to make the arena.", default=600.0
     )
-    lifeline_fd: int | None = setting(
-        "File descriptor of a pipe whose closing ends this process.", default=None
-    )
-    log_level: str = setting(
-        "Least severe level that is logged.",
-        default="info",
-        choices=("debug", "info", "warning", "error"),
-    )
-    log_json: bool = setting("Log one JSON object a line.", default=False)
 
     def __post_init__(self) -> None:
         require(self.max_batch > 0, "max_batch must be positive")

@@ -1,15 +1,12 @@
 """Entry point of the gateway: settings, wiring, start and stop."""
 
 import logging
-import os
 import sys
 from pathlib import Path
 
 from dualpace.core.clock import SystemClock
-from dualpace.core.errors import SettingsError
-from dualpace.core.logs import configure_logging
-from dualpace.core.process import StopRequest, run_service
-from dualpace.core.settings import parse_settings
+from dualpace.core.process import StopRequest
+from dualpace.core.service import service_main
 from dualpace.gateway.app import build_app, build_gateway
 from dualpace.gateway.backend import Backend
 from dualpace.gateway.model import ServedModel
@@ -24,26 +21,10 @@ log = logging.getLogger("dualpace.gateway")
 
 def main() -> int:
     """Run the service; returns its exit status."""
-    try:
-        settings = parse_settings(
-            GatewaySettings,
-            sys.argv[1:],
-            os.environ,
-            program="dualpace-gateway",
-            prefix="DUALPACE_GATEWAY_",
-        )
-    except SettingsError as error:
-        configure_logging("gateway")
-        log.critical("%s", error)
-        return 2
-    configure_logging("gateway", level=settings.log_level, json_lines=settings.log_json)
-    return run_service("gateway", lambda: _serve(settings))
+    return service_main("gateway", GatewaySettings, _serve)
 
 
-def _serve(settings: GatewaySettings) -> None:
-    stop = StopRequest()
-    if settings.lifeline_fd is not None:
-        stop.watch_lifeline(settings.lifeline_fd)
+def _serve(settings: GatewaySettings, stop: StopRequest) -> None:
     model = load_model(Path(settings.model), settings.model_names)
     gateway = build_gateway(settings, model, _node(settings, model))
     server = GatewayServer(build_app(gateway), gateway.lifecycle, settings, stop)

@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from dualpace.core.service import ServiceSettings
 from dualpace.core.settings import require, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewaySettings:
+class GatewaySettings(ServiceSettings):
     """The HTTP front of a node."""
 
     model: str = setting("Model directory or GGUF file; only its tokenizer and header are read.")
@@ -35,15 +36,6 @@ class GatewaySettings:
     drain_grace_s: float = setting(
         "How long running requests may go on after SIGTERM before they are ended.", default=30.0
     )
-    lifeline_fd: int | None = setting(
-        "File descriptor of a pipe whose closing ends this process.", default=None
-    )
-    log_level: str = setting(
-        "Least severe level that is logged.",
-        default="info",
-        choices=("debug", "info", "warning", "error"),
-    )
-    log_json: bool = setting("Log one JSON object a line.", default=False)
 
     def __post_init__(self) -> None:
         require(0 <= self.port < 1 << 16, f"port: {self.port} is not in 0..65535")

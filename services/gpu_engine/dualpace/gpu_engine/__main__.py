@@ -1,7 +1,6 @@
 """Entry point of the gpu-engine: settings, wiring, start and stop."""
 
 import logging
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +10,11 @@ import torch
 from dualpace.checkpoint import Checkpoint, open_checkpoint
 from dualpace.core.clock import SystemClock
 from dualpace.core.errors import SettingsError
-from dualpace.core.logs import configure_logging
-from dualpace.core.process import StopRequest, run_service
+from dualpace.core.process import StopRequest
 from dualpace.core.request import Engine
-from dualpace.core.settings import parse_settings
+from dualpace.core.service import service_main
 from dualpace.gpu_engine.device import CpuDevice, CudaDevice, Device
-from dualpace.gpu_engine.engine import STATUS_INTERVAL_S, GpuEngine
+from dualpace.gpu_engine.engine import GpuEngine
 from dualpace.gpu_engine.memory import MemoryPlan, plan_memory
 from dualpace.gpu_engine.runner import GpuRunner
 from dualpace.gpu_engine.settings import GpuEngineSettings
@@ -24,6 +22,7 @@ from dualpace.ipc.arena import Arena
 from dualpace.ipc.channel import GpuInput, Inbox
 from dualpace.ipc.engine_server import EngineFacts, EngineServer
 from dualpace.ipc.handoff import HandoffClient
+from dualpace.ipc.pulse import STATUS_INTERVAL_S
 from dualpace.ipc.rpc import CPU_SOCKET, GPU_SOCKET, engine_handler
 from dualpace.ipc.serving import io_thread, serve_socket
 from dualpace.models.arena_pool import arena_pool
@@ -36,32 +35,14 @@ from dualpace.models.progress import log_progress
 from dualpace.models.torch_attention import TorchPagedAttention
 from dualpace.scheduling.gpu import GpuScheduler
 from dualpace.scheduling.gpu_state import GpuLimits
-from dualpace.scheduling.placement import Placement, placement_from_text
+from dualpace.scheduling.placement import placement_from_text
 
 log = logging.getLogger("dualpace.gpu_engine")
 
 
 def main() -> int:
     """Run the service; returns its exit status."""
-    try:
-        settings = parse_settings(
-            GpuEngineSettings,
-            sys.argv[1:],
-            os.environ,
-            program="dualpace-gpu-engine",
-            prefix="DUALPACE_GPU_ENGINE_",
-        )
-        placement = placement_from_text(settings.placement)
-    except SettingsError as error:
-        configure_logging("gpu-engine")
-        log.critical("%s", error)
-        return 2
-    configure_logging("gpu-engine", level=settings.log_level, json_lines=settings.log_json)
-    stop = StopRequest()
-    stop.install_signals()
-    if settings.lifeline_fd is not None:
-        stop.watch_lifeline(settings.lifeline_fd)
-    return run_service("gpu-engine", lambda: _serve(settings, placement, stop))
+    return service_main("gpu-engine", GpuEngineSettings, _serve)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +56,8 @@ class _Node:
     arena: Arena
 
 
-def _serve(settings: GpuEngineSettings, placement: Placement, stop: StopRequest) -> None:
+def _serve(settings: GpuEngineSettings, stop: StopRequest) -> None:
+    stop.install_signals()
     torch.set_num_threads(settings.num_threads)
     checkpoint = open_checkpoint(Path(settings.model))
     device = _device(settings)
@@ -98,13 +80,13 @@ def _serve(settings: GpuEngineSettings, placement: Placement, stop: StopRequest)
     node = _Node(checkpoint=checkpoint, device=device, decoder=decoder, memory=memory, arena=arena)
     try:
         log.info("arena: %d MiB in huge pages", arena.huge_page_bytes() >> 20)
-        _run(settings, placement, node, stop)
+        _run(settings, node, stop)
     finally:
         arena.close()
     log.info("gpu-engine stops: %s", stop.reason)
 
 
-def _run(settings: GpuEngineSettings, placement: Placement, node: _Node, stop: StopRequest) -> None:
+def _run(settings: GpuEngineSettings, node: _Node, stop: StopRequest) -> None:
     vocab_size = node.checkpoint.config.vocab_size
     max_model_len = node.memory.max_model_len
     run_dir = Path(settings.run_dir)
@@ -128,7 +110,7 @@ def _run(settings: GpuEngineSettings, placement: Placement, node: _Node, stop: S
         gateways = EngineServer(io, facts, inbox.put)
         host = HandoffClient(io, run_dir / CPU_SOCKET, node.arena.generation, inbox.put)
         engine = GpuEngine(
-            scheduler=GpuScheduler(limits, placement),
+            scheduler=GpuScheduler(limits, placement_from_text(settings.placement)),
             runner=_runner(settings, node, host_pool),
             arena=node.arena,
             inbox=inbox,

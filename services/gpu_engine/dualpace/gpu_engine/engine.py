@@ -29,12 +29,11 @@ from dualpace.ipc.channel import (
     HostLeft,
     Inbox,
 )
+from dualpace.ipc.pulse import Pulse
 from dualpace.scheduling.gpu import GpuScheduler
 from dualpace.scheduling.plan import Failure, GpuPlan, HandoffCommit, Sample
 
 log = logging.getLogger(__name__)
-
-STATUS_INTERVAL_S = 0.25
 
 
 class Runner(Protocol):
@@ -74,13 +73,10 @@ class GpuEngine:
         self._clock = clock
         self._max_model_len = max_model_len
         self._vocab_size = vocab_size
-        self._heartbeat = arena.heartbeat(Engine.GPU)
-        self._heartbeat.start(clock.now())
-        self._steps = 0
+        self._pulse = Pulse(arena.heartbeat(Engine.GPU), gateways, clock, self.gauges)
         self._tokens = 0
         self._handoffs = 0
         self._returns = 0
-        self._next_status_s = 0.0
 
     def step(self) -> bool:
         """One iteration. Returns whether there was anything to execute."""
@@ -89,13 +85,12 @@ class GpuEngine:
         plan = self._scheduler.schedule(self._clock.now())
         if not plan.empty:
             self._scheduler.apply(plan, self._runner.execute(plan))
-            self._steps += 1
             self._tokens += plan.num_tokens
             self._returns += len(plan.copies_in)
         for request_id in self._runner.completed_transfers():
             self._scheduler.transfer_done(request_id)
         self._publish()
-        self._report(busy=not plan.empty)
+        self._pulse.beat(busy=not plan.empty)
         return not plan.empty or self._scheduler.copying
 
     def gauges(self) -> dict[str, float]:
@@ -113,7 +108,7 @@ class GpuEngine:
             "preemptions_total": state.preemptions,
             "handoffs_total": self._handoffs,
             "returns_total": self._returns,
-            "steps_total": self._steps,
+            "steps_total": self._pulse.steps,
             "tokens_total": self._tokens,
             "host_connected": state.host.connected,
         }
@@ -178,10 +173,3 @@ class GpuEngine:
                 yield command.commit
             else:
                 yield command
-
-    def _report(self, *, busy: bool) -> None:
-        now = self._clock.now()
-        self._heartbeat.beat(now, busy=busy, steps=self._steps)
-        if now >= self._next_status_s:
-            self._next_status_s = now + STATUS_INTERVAL_S
-            self._gateways.post_status(self.gauges())

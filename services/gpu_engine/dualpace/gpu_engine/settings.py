@@ -4,11 +4,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from dualpace.core.service import ServiceSettings
 from dualpace.core.settings import require, setting
+from dualpace.scheduling.placement import placement_from_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuEngineSettings:
+class GpuEngineSettings(ServiceSettings):
     """The device's engine: all prefills, device-resident decodes, and the placement of requests."""
 
     model: str = setting("Model directory or GGUF file.")
@@ -42,15 +44,6 @@ class GpuEngineSettings:
         "Share of the CUDA device's memory to use for weights and KV.", default=0.9
     )
     threads: int = setting("Compute threads on the host; 0 takes every allowed CPU.", default=0)
-    lifeline_fd: int | None = setting(
-        "File descriptor of a pipe whose closing ends this process.", default=None
-    )
-    log_level: str = setting(
-        "Least severe level that is logged.",
-        default="info",
-        choices=("debug", "info", "warning", "error"),
-    )
-    log_json: bool = setting("Log one JSON object a line.", default=False)
 
     def __post_init__(self) -> None:
         for name in ("arena_mib", "host_slots"):
@@ -71,6 +64,7 @@ class GpuEngineSettings:
             self.device in ("cpu", "cuda") or (kind == "cuda" and index.isdecimal()),
             f"device: {self.device!r} is not cpu, cuda or cuda:<index>",
         )
+        placement_from_text(self.placement)
         require(Path(self.run_dir).is_dir(), f"run_dir: {self.run_dir} is not a directory")
         require(
             self.iteration_tokens >= self.running_limit,
