@@ -39,13 +39,23 @@ class StopRequest:
             callback()
 
     def install_signals(self) -> None:
-        """Let SIGTERM and SIGINT ask for a stop. Main thread only."""
+        """Let SIGTERM and SIGINT ask for a stop. Main thread only.
 
-        def handle(number: int, _: object) -> None:
-            self.request(signal.Signals(number).name)
+        A handler runs in the midst of whatever the main thread does, perhaps with a lock held that
+        a callback wants. So the handlers do nothing, and a thread acts on what the signals write.
+        """
+        read_fd, write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        os.set_blocking(read_fd, True)
+        signal.set_wakeup_fd(write_fd)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
 
-        signal.signal(signal.SIGTERM, handle)
-        signal.signal(signal.SIGINT, handle)
+        def watch() -> None:
+            while numbers := os.read(read_fd, 4096):
+                for number in numbers:
+                    self.request(signal.Signals(number).name)
+
+        threading.Thread(target=watch, name="signals", daemon=True).start()
 
     def watch_lifeline(self, fd: int) -> None:
         """Stop at once when the other end of a pipe closes, however its holder died."""

@@ -8,6 +8,8 @@ MAX_STOP_TOKEN_IDS = 32
 
 MAX_LOGPROBS = 20
 
+MAX_TOP_K = (1 << 31) - 1
+
 
 class Engine(enum.IntEnum):
     """The two decode engines of a node."""
@@ -43,7 +45,7 @@ class SamplingParams:
     def __post_init__(self) -> None:
         assert self.temperature >= 0.0
         assert 0.0 < self.top_p <= 1.0
-        assert self.top_k >= 0
+        assert 0 <= self.top_k <= MAX_TOP_K
         assert 0.0 <= self.min_p <= 1.0
         assert 0 <= self.seed < 1 << 64
         assert self.logprobs is None or 0 <= self.logprobs <= MAX_LOGPROBS

@@ -32,7 +32,9 @@ class GatewayLeft:
 
 @dataclass(frozen=True, slots=True)
 class HostJoined:
-    """The cpu-engine can be talked to."""
+    """The cpu-engine can be talked to, in this session."""
+
+    session: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,9 @@ class HostLeft:
 
 @dataclass(frozen=True, slots=True)
 class DeviceJoined:
-    """The gpu-engine opened its handoff session."""
+    """The gpu-engine opened a handoff session."""
+
+    session: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +103,18 @@ class GatewayPort(Protocol):
 class HandoffCommandPort(Protocol):
     """The gpu-engine's way to the cpu-engine."""
 
-    def post(self, commands: Sequence[HandoffCommand]) -> None:
-        """Send commands in order; dropped when the cpu-engine is not there."""
+    def post(self, session: int, commands: Sequence[HandoffCommand]) -> None:
+        """Send commands in order; dropped unless this session is still the open one.
+
+        What was decided under one session means nothing to the next, which may be with another
+        process.
+        """
         ...
 
 
 class HandoffEventPort(Protocol):
     """The cpu-engine's way to the gpu-engine."""
 
-    def post(self, events: Sequence[HandoffEvent]) -> None:
-        """Send events in order; dropped when the gpu-engine is not there."""
+    def post(self, session: int, events: Sequence[HandoffEvent]) -> None:
+        """Send events in order; dropped unless this session is still the open one."""
         ...

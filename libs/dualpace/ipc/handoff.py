@@ -45,10 +45,12 @@ class HandoffServer:
         self._generation = arena_generation
         self._receive = receive
         self._outgoing: asyncio.Queue[pb.HandoffReply | None] | None = None
+        self._session = 0
+        """Counts the sessions so far."""
 
-    def post(self, events: Sequence[HandoffEvent]) -> None:
-        """Send events in order; dropped when the gpu-engine is not there."""
-        self._io.call(self._send, encode_handoff_events(events))
+    def post(self, session: int, events: Sequence[HandoffEvent]) -> None:
+        """Send events in order; dropped unless this session is still the open one."""
+        self._io.call(self._send, session, encode_handoff_events(events))
 
     async def session(
         self, requests: AsyncIterator[pb.HandoffRequest], context: HandoffContext
@@ -66,8 +68,9 @@ class HandoffServer:
         if self._outgoing is not None:
             await context.abort(grpc.StatusCode.ALREADY_EXISTS, "a gpu-engine is connected")
         outgoing = self._outgoing = asyncio.Queue()
-        await context.write(pb.HandoffReply())  # tells the client that it was accepted
-        self._receive(DeviceJoined())
+        self._session += 1
+        outgoing.put_nowait(pb.HandoffReply())  # tells the client that it was accepted
+        self._receive(DeviceJoined(self._session))
         reader = asyncio.create_task(self._read(requests, outgoing))
         try:
             while (reply := await outgoing.get()) is not None:
@@ -91,8 +94,8 @@ class HandoffServer:
         finally:
             outgoing.put_nowait(None)
 
-    def _send(self, reply: pb.HandoffReply) -> None:
-        if self._outgoing is not None:
+    def _send(self, session: int, reply: pb.HandoffReply) -> None:
+        if self._outgoing is not None and session == self._session:
             self._outgoing.put_nowait(reply)
 
 
@@ -111,11 +114,13 @@ class HandoffClient:
         self._generation = arena_generation
         self._receive = receive
         self._outgoing: asyncio.Queue[pb.HandoffRequest] | None = None
+        self._session = 0
+        """Counts the sessions so far."""
         self._last_failure = ""
 
-    def post(self, commands: Sequence[HandoffCommand]) -> None:
-        """Send commands in order; dropped when the cpu-engine is not there."""
-        self._io.call(self._send, encode_commands(commands))
+    def post(self, session: int, commands: Sequence[HandoffCommand]) -> None:
+        """Send commands in order; dropped unless this session is still the open one."""
+        self._io.call(self._send, session, encode_commands(commands))
 
     async def run(self) -> None:
         """Keep a session open until cancelled."""
@@ -139,7 +144,8 @@ class HandoffClient:
         outgoing = self._outgoing = asyncio.Queue()
         writer = asyncio.create_task(_write_all(call, outgoing))
         self._last_failure = ""
-        self._receive(HostJoined())
+        self._session += 1
+        self._receive(HostJoined(self._session))
         log.info("handoff session with the cpu-engine is open")
         try:
             async for reply in replies:
@@ -150,8 +156,8 @@ class HandoffClient:
             writer.cancel()
             self._receive(HostLeft())
 
-    def _send(self, request: pb.HandoffRequest) -> None:
-        if self._outgoing is not None:
+    def _send(self, session: int, request: pb.HandoffRequest) -> None:
+        if self._outgoing is not None and session == self._session:
             self._outgoing.put_nowait(request)
 
     def _note_failure(self, error: grpc.aio.AioRpcError) -> None:

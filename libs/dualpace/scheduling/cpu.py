@@ -161,7 +161,8 @@ class HostScheduler:
         sequence.new_tokens.clear()
         sequence.return_at = commit.return_at
         self._running.append(sequence)
-        if commit.request.sampling.logprobs is None:
+        generated = commit.num_tokens > commit.request.prompt_tokens
+        if generated and commit.request.sampling.logprobs is None:
             # Said again: the stream goes on even if the gpu-engine stops before sending it.
             self._events.append(
                 TokenEvent(

@@ -201,7 +201,7 @@ class GpuScheduler:
         """
         if sequence.host is None:
             # Two tokens of slack, for what is decoded until the answer is here.
-            wanted = sequence.num_tokens + 2
+            wanted = min(sequence.num_tokens + 2, sequence.request.max_total_tokens)
             if self.state.host.has_room(wanted):
                 sequence.host = self.state.host.reserve(sequence.request_id, wanted)
             return False
@@ -267,6 +267,7 @@ class GpuScheduler:
     # Waiting sequences.
 
     def _admit_waiting(self, rows: list[GpuRow], arriving: list[KvCopy], budget: int) -> None:
+        may_reserve = True
         for sequence in list(self.state.waiting):
             tier = self._placement.admit(sequence, self.state)
             if tier is None:
@@ -274,8 +275,11 @@ class GpuScheduler:
             if tier is Tier.HOST and sequence.kv_on_host:
                 self._commit(sequence)
                 continue
-            if tier is Tier.HOST and not self._host_granted(sequence):
-                continue  # younger ones may pass while the host makes up its mind
+            if tier is Tier.HOST and not self._host_granted(sequence, may_reserve):
+                # Younger ones may pass while the host makes up its mind. But once one finds no
+                # room there, none behind it may take what it waits for.
+                may_reserve = may_reserve and sequence.host is not None
+                continue
             if not budget or not self.state.take_device(sequence):
                 return
             if sequence.host is not None and sequence.kv_on_host:
@@ -288,14 +292,14 @@ class GpuScheduler:
             rows.append(self._row(sequence, count))
             budget -= count
 
-    def _host_granted(self, sequence: GpuSequence) -> bool:
+    def _host_granted(self, sequence: GpuSequence, may_reserve: bool) -> bool:
         """Whether host blocks for the prompt and the next token are held; if not, see to it."""
         wanted = sequence.num_tokens + 1
         if sequence.host is not None and sequence.host.blocks is not None:
             if sequence.host.num_tokens >= wanted:
                 return True
             self.state.release_host(sequence)
-        elif sequence.host is None and self.state.host.has_room(wanted):
+        elif may_reserve and sequence.host is None and self.state.host.has_room(wanted):
             sequence.host = self.state.host.reserve(sequence.request_id, wanted)
         return False
 

@@ -38,6 +38,7 @@ from dualpace.scheduling.placement import placement_from_text
 from dualpace.testing.clock import ManualClock
 
 GATEWAY_ID = 1
+SESSION = 1
 
 
 @dataclass
@@ -81,7 +82,8 @@ class _CommandPort:
     def __init__(self, inbox: Inbox[CpuInput]) -> None:
         self._inbox = inbox
 
-    def post(self, commands: Sequence[HandoffCommand]) -> None:
+    def post(self, session: int, commands: Sequence[HandoffCommand]) -> None:
+        assert session == SESSION
         for command in commands:
             self._inbox.put(command)
 
@@ -90,7 +92,8 @@ class _EventPort:
     def __init__(self, inbox: Inbox[GpuInput]) -> None:
         self._inbox = inbox
 
-    def post(self, events: Sequence[HandoffEvent]) -> None:
+    def post(self, session: int, events: Sequence[HandoffEvent]) -> None:
+        assert session == SESSION
         for event in events:
             self._inbox.put(event)
 
@@ -172,8 +175,8 @@ class InProcessNode:
             device=_EventPort(self.gpu_inbox),
             clock=self.clock,
         )
-        self.gpu_inbox.put(HostJoined())
-        self.cpu_inbox.put(DeviceJoined())
+        self.gpu_inbox.put(HostJoined(SESSION))
+        self.cpu_inbox.put(DeviceJoined(SESSION))
         self.cpu.step()
 
     def submit(

@@ -53,6 +53,7 @@ class TwoSchedulers:
         self.to_gpu: deque[HandoffEvent] = deque()
         self.transfers: list[int] = []
         self.received: dict[int, Received] = {}
+        self.max_total: dict[int, int] = {}
         self.host.device_joined()
         self._drain_host()
 
@@ -60,6 +61,7 @@ class TwoSchedulers:
         """Give a new request to the gpu-engine; its prompt is derived from its id."""
         prompt = tuple(token_for(request.request_id, p) for p in range(request.prompt_tokens))
         self.received[request.request_id] = Received(request.prompt_tokens)
+        self.max_total[request.request_id] = request.max_total_tokens
         self.gpu.submit(Submit(request, prompt))
         self._drain_gpu()
 
@@ -154,6 +156,7 @@ class TwoSchedulers:
             assert capacity >= command.commit.num_tokens
             self.host.commit(command.commit, command.tokens[-1])
         elif isinstance(command, Reserve):
+            assert command.num_tokens <= self.max_total[command.request_id]
             self.host.reserve(command)
         elif isinstance(command, Recall):
             self.host.recall(command.request_id)

@@ -3,7 +3,10 @@
 import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 
 import pytest
 
@@ -22,17 +25,33 @@ def test_a_stop_request_wakes_who_waits_and_keeps_the_first_reason() -> None:
     assert (stop.requested, stop.reason, stop.urgent) == (True, "first", True)
 
 
-def test_sigterm_asks_for_a_stop() -> None:
-    before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
-    stop = StopRequest()
-    try:
-        stop.install_signals()
-        os.kill(os.getpid(), signal.SIGTERM)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    assert stop.reason == "SIGTERM"
-    assert not stop.urgent
+def test_signals_ask_for_a_stop_at_any_moment_without_locking_up() -> None:
+    """The main thread may hold the very lock that waking it needs, as a signal arrives."""
+    code = (
+        "import os, sys, time\n"
+        "from dualpace.core.process import StopRequest\n"
+        "from dualpace.ipc.channel import Inbox\n"
+        "stop, inbox = StopRequest(), Inbox()\n"
+        "stop.install_signals()\n"
+        "stop.on_stop(inbox.wake)\n"
+        "print('up', flush=True)\n"
+        "end = time.monotonic() + 1.5\n"
+        "while time.monotonic() < end:\n"
+        "    inbox.drain(); inbox.wake()\n"
+        "print(stop.reason, stop.urgent, flush=True)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        deadline = time.monotonic() + 20
+        while process.poll() is None:
+            if time.monotonic() > deadline:
+                process.kill()
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.0002)
+        assert process.stdout.read() == "SIGTERM False\n"
 
 
 def test_a_closed_lifeline_is_an_urgent_stop() -> None:

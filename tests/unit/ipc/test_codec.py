@@ -29,7 +29,13 @@ from dualpace.core.messages import (
     TokenEvent,
     TokenLogprobs,
 )
-from dualpace.core.request import MAX_STOP_TOKEN_IDS, FinishReason, Request, SamplingParams
+from dualpace.core.request import (
+    MAX_STOP_TOKEN_IDS,
+    MAX_TOP_K,
+    FinishReason,
+    Request,
+    SamplingParams,
+)
 from dualpace.ipc import codec
 from dualpace.ipc.proto import engine_pb2 as pb
 
@@ -44,7 +50,7 @@ SAMPLING = st.builds(
     SamplingParams,
     temperature=st.floats(0, 10),
     top_p=st.floats(0, 1, exclude_min=True),
-    top_k=COUNT,
+    top_k=st.integers(0, MAX_TOP_K),
     min_p=st.floats(0, 1),
     seed=st.integers(0, 2**64 - 1),
     logprobs=st.none() | st.integers(0, 20),

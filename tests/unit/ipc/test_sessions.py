@@ -175,16 +175,20 @@ def test_the_handoff_channel_keeps_order_and_survives_a_restart(
     for round_number in (1, 2):
         server = HandoffServer(io, 5, on_host.append)
         with serve_socket(io, tmp_path / "s", (handoff_handler(server.session),)):
-            wait_for(partial(has_count, on_device, HostJoined(), round_number))
+            wait_for(partial(has_count, on_device, HostJoined(round_number), 1))
             commands: list[HandoffCommand] = [Reserve(1, 9), Release(1), Recall(2)]
             for command in commands:
-                client.post([command])
+                client.post(round_number, [command])
+                client.post(round_number - 1, [Recall(99)])  # of a session that is over
             wait_for(lambda: on_host[-1] == Recall(2))
-            assert on_host[-4:] == [DeviceJoined(), *commands]
-            server.post([Finished(1), Finished(2)])
+            assert on_host[-4:] == [DeviceJoined(1), *commands]
+            server.post(0, [Finished(99)])
+            server.post(1, [Finished(1), Finished(2)])
             wait_for(lambda: on_device[-1] == Finished(2))
         wait_for(partial(has_count, on_device, HostLeft(), round_number))
         assert on_host[-1] == DeviceLeft()
+        assert Recall(99) not in on_host
+        assert Finished(99) not in on_device
         on_host.append(Recall(0))  # so that the next round waits for its own
 
 

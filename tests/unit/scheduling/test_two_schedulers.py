@@ -137,3 +137,43 @@ def test_any_interleaving_keeps_the_books_and_ends(
         else:
             node.assert_complete(request, FinishReason.LENGTH)
     assert_idle(node)
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_a_large_request_is_not_starved_by_small_ones_that_keep_coming(placement: str) -> None:
+    node = make_node(placement, host_blocks=16)
+    small = 0
+
+    def submit_small() -> None:
+        nonlocal small
+        node.submit(make_request(1000 + small, prompt=4, new=8 + small % 5))
+        small += 1
+
+    for _ in range(3):
+        submit_small()
+    node.submit(make_request(100, prompt=52, new=8))
+    for _ in range(200):
+        node.gpu_step()
+        while node.to_host:
+            node.deliver_to_host()
+        node.host_step()
+        while node.to_gpu:
+            node.deliver_to_gpu()
+        if node.received[100].tokens:
+            break
+        while sum(r.finish is None for r in node.received.values()) < 4:
+            submit_small()
+    assert node.received[100].tokens
+    node.run_to_end()
+    assert_idle(node)
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_a_request_as_long_as_memory_allows_completes(placement: str) -> None:
+    """No reservation asks for more than the request can ever need."""
+    node = make_node(placement, device_blocks=16, host_blocks=16)
+    request = make_request(1, prompt=40, new=24)
+    node.submit(request)
+    node.run_to_end()
+    node.assert_complete(request, FinishReason.LENGTH)
+    assert_idle(node)

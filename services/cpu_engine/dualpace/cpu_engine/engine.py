@@ -71,7 +71,8 @@ class CpuEngine:
         self._device = device
         self._clock = clock
         self._pulse = Pulse(arena.heartbeat(Engine.CPU), gateways, clock, self.gauges)
-        self._device_connected = False
+        self._session: int | None = None
+        """The handoff session with the gpu-engine, as far as the inbox has told."""
         self._tokens = 0
 
     def step(self) -> bool:
@@ -100,7 +101,7 @@ class CpuEngine:
             "evictions_total": self._scheduler.evictions,
             "steps_total": self._pulse.steps,
             "tokens_total": self._tokens,
-            "device_connected": self._device_connected,
+            "device_connected": self._session is not None,
         }
 
     def _receive(self, item: CpuInput) -> None:
@@ -109,10 +110,10 @@ class CpuEngine:
         elif isinstance(item, GatewayLeft):
             self._scheduler.cancel_gateway(item.gateway_id)
         elif isinstance(item, DeviceJoined):
-            self._device_connected = True
+            self._session = item.session
             self._scheduler.device_joined()
         elif isinstance(item, DeviceLeft):
-            self._device_connected = False
+            self._session = None
             self._scheduler.device_lost("the gpu-engine went away")
         elif isinstance(item, Submit):
             log.error("a gateway submitted to the cpu-engine; only the gpu-engine takes requests")
@@ -143,5 +144,5 @@ class CpuEngine:
             self._arena.sequences.close(slot)
         if outbox.events:
             self._gateways.post(outbox.events)
-        if outbox.handoff:
-            self._device.post(outbox.handoff)
+        if outbox.handoff and self._session is not None:
+            self._device.post(self._session, outbox.handoff)

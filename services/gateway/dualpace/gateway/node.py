@@ -128,9 +128,9 @@ class NodeBackend:
             sampling=params.sampling,
             arrival_s=self._clock.now(),
         )
+        self._clients[Engine.GPU].send(Submit(request, prompt))
         generation = NodeGeneration(request.request_id, len(prompt), self._abandon)
         self._generations[request.request_id] = generation
-        self._clients[Engine.GPU].send(Submit(request, prompt))
         return generation
 
     @property

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dualpace.core.request import MAX_STOP_TOKEN_IDS, SamplingParams
+from dualpace.core.request import MAX_STOP_TOKEN_IDS, MAX_TOP_K, SamplingParams
 from dualpace.gateway.backend import GenerationParams, NodeInfo
 from dualpace.gateway.errors import context_length_exceeded, invalid
 from dualpace.gateway.model import SamplingDefaults, ServedModel
@@ -103,7 +103,7 @@ def _sampling(
     return SamplingParams(
         temperature=temperature if temperature >= _GREEDY_BELOW else 0.0,
         top_p=defaults.top_p if request.top_p is None else request.top_p,
-        top_k=max(top_k, 0),  # -1 also means all
+        top_k=min(max(top_k, 0), MAX_TOP_K),  # -1 also means all
         min_p=defaults.min_p if request.min_p is None else request.min_p,
         logprobs=logprobs,
     )

@@ -73,6 +73,8 @@ class GpuEngine:
         self._clock = clock
         self._max_model_len = max_model_len
         self._vocab_size = vocab_size
+        self._session: int | None = None
+        """The handoff session with the cpu-engine, as far as the inbox has told."""
         self._pulse = Pulse(arena.heartbeat(Engine.GPU), gateways, clock, self.gauges)
         self._tokens = 0
         self._handoffs = 0
@@ -121,11 +123,13 @@ class GpuEngine:
         elif isinstance(item, GatewayLeft):
             self._scheduler.cancel_gateway(item.gateway_id)
         elif isinstance(item, HostLeft):
+            self._session = None
             self._scheduler.host_lost("the cpu-engine went away")
         elif isinstance(item, get_args(HandoffEvent)):
             self._scheduler.host_event(item)
         else:
-            assert isinstance(item, HostJoined)  # its status follows
+            assert isinstance(item, HostJoined)
+            self._session = item.session  # its status follows
 
     def _submit(self, submit: Submit) -> None:
         """Take a request that fits; the gateway checks first, so a refusal here is its fault."""
@@ -159,8 +163,8 @@ class GpuEngine:
         outbox = self._scheduler.drain()
         if outbox.events:
             self._gateways.post(outbox.events)
-        if outbox.commands:
-            self._host.post(list(self._with_tokens(outbox.commands)))
+        if outbox.commands and self._session is not None:
+            self._host.post(self._session, list(self._with_tokens(outbox.commands)))
 
     def _with_tokens(
         self, commands: Iterable[HandoffCommand | HandoffCommit]
