@@ -2,21 +2,30 @@
 # Needed on the machine: Python 3.11 or newer with venv, a C++20 compiler, make.
 
 PYTHON ?= python3
+KNOWN := PYTHON PORT MODEL DTYPE PLACEMENT DEVICE FLAGS PYTEST_FLAGS
+GIVEN := $(foreach word,$(MAKEOVERRIDES),$(if $(findstring =,$(word)),$(firstword $(subst =, ,$(word)))))
+UNKNOWN := $(filter-out $(KNOWN) -%,$(GIVEN))
+ifneq ($(UNKNOWN),)
+$(error unknown variable $(UNKNOWN); known are: $(KNOWN))
+endif
+
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-# make serve
-PORT ?= 8000
-MODEL ?= demo
-DTYPE ?= auto
-PLACEMENT ?= auto
-DEVICE ?= cpu
-# Further flags of `dualpace serve`, see `dualpace serve --help`.
+# make serve; unset: the defaults of `dualpace serve`. FLAGS are further flags of it.
+PORT ?=
+MODEL ?=
+DTYPE ?=
+PLACEMENT ?=
+DEVICE ?=
 FLAGS ?=
+export MODEL
 
 # make test
 PYTEST_FLAGS ?=
+
+ON_FAILURE := || { echo "pip failed: is the package index reachable?"; exit 1; }
 
 KERNEL_SOURCES := $(shell find kernels -name '*.cpp' -o -name '*.h' -o -name 'CMakeLists.txt' -o -name '*.cmake')
 
@@ -28,10 +37,11 @@ help:
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
 serve: $(VENV)/serve.stamp ## serve a model: PORT, MODEL, DTYPE, PLACEMENT, DEVICE, FLAGS
-	@exec $(BIN)/dualpace serve --port=$(PORT) --model='$(MODEL)' --dtype=$(DTYPE) \
-	  --placement=$(PLACEMENT) --device=$(DEVICE) $(FLAGS)
+	@exec $(BIN)/dualpace serve $(if $(PORT),--port=$(PORT)) $(if $(MODEL),--model="$$MODEL") \
+	  $(if $(DTYPE),--dtype=$(DTYPE)) $(if $(PLACEMENT),--placement=$(PLACEMENT)) \
+	  $(if $(DEVICE),--device=$(DEVICE)) $(FLAGS)
 
-test: $(VENV)/dev.stamp ## run every test
+test: $(VENV)/dev.stamp ## run every test; fewer with PYTEST_FLAGS=tests/unit
 	$(BIN)/pytest $(PYTEST_FLAGS)
 
 lint: $(VENV)/dev.stamp ## formatting, lint, types, layers
@@ -62,19 +72,21 @@ $(VENV)/base.stamp: constraints.txt
 	  { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version). Try make PYTHON=python3.11"; exit 1; }
 	@command -v $${CXX:-c++} >/dev/null || command -v g++ >/dev/null || \
 	  { echo "A C++20 compiler is needed (Debian: apt-get install g++)"; exit 1; }
-	@echo "making the environment in $(VENV)"
+	@echo "1/3 making the environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) install --quiet --upgrade -c constraints.txt pip scikit-build-core nanobind
+	@$(PIP) install --quiet --upgrade -c constraints.txt pip scikit-build-core nanobind $(ON_FAILURE)
 	@command -v cmake >/dev/null || $(PIP) install --quiet -c constraints.txt cmake
 	@command -v ninja >/dev/null || $(PIP) install --quiet -c constraints.txt ninja
 	@touch $@
 
 $(VENV)/serve.stamp: $(VENV)/base.stamp pyproject.toml $(KERNEL_SOURCES)
-	@echo "installing DualPace and what it serves with (torch is large: the first time takes minutes)"
-	@$(PIP) install --quiet --no-build-isolation -c constraints.txt -e '.[serve]'
+	@echo "2/3 installing torch, which is large"
+	@$(PIP) install -c constraints.txt torch $(ON_FAILURE)
+	@echo "3/3 installing the rest and compiling the kernels (about a minute)"
+	@$(PIP) install --quiet --no-build-isolation -c constraints.txt -e '.[serve]' $(ON_FAILURE)
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/serve.stamp
 	@echo "installing the tools for tests and lint"
-	@$(PIP) install --quiet --no-build-isolation -c constraints.txt -e '.[serve,dev]'
+	@$(PIP) install --quiet --no-build-isolation -c constraints.txt -e '.[serve,dev]' $(ON_FAILURE)
 	@touch $@

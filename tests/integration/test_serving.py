@@ -293,6 +293,39 @@ def test_a_killed_node_leaves_nothing_that_stops_or_slows_the_next(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--arena-mib=1000000",), "the gpu-engine ended: the arena needs 1000000 MiB"),
+        (("--device=cuda",), "the gpu-engine ended: device: cuda wanted, but torch finds no"),
+        (("--model=/nowhere/at/all",), "/nowhere/at/all does not exist"),
+        (("--placement=left",), "'left' is not one of auto, gpu, cpu, random:<seed>"),
+        (("--arena-mb=1",), "unknown argument --arena-mb; did you mean --arena-mib?"),
+        (("--host=203.0.113.7",), "cannot listen on 203.0.113.7 port 0"),
+    ],
+)
+def test_a_start_that_fails_says_why_in_its_last_line(
+    flags: tuple[str, ...], says: str, tmp_path: Path
+) -> None:
+    node = ServedNode("demo", flags, tmp_path)
+    assert node.process.wait(60) in (1, 2)
+    wait_for(lambda: bool(node.lines) and says in node.lines[-1], 5, lambda: node.log)
+    assert node.process.stdout is not None
+    node.process.stdout.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.5, 1.5, 2.5, 3.5])
+def test_a_stop_at_any_moment_of_the_start_is_clean(after_s: float, tmp_path: Path) -> None:
+    node = ServedNode("demo", ("--arena-mib=256",), tmp_path)
+    wait_for(lambda: "loading" in node.log, 30, lambda: node.log)
+    time.sleep(after_s)
+    assert node.stop() == 0, node.log
+    assert "CRITICAL" not in node.log
+    assert "Traceback" not in node.log
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("victim", ["gpu-engine", "cpu-engine", "gateway"])
 def test_a_service_that_dies_ends_the_node_and_is_named(victim: str, tmp_path: Path) -> None:
     node = ServedNode("demo", ("--arena-mib=64", "--device-kv-mib=64"), tmp_path)
@@ -308,7 +341,8 @@ def test_a_service_that_dies_ends_the_node_and_is_named(victim: str, tmp_path: P
     if victim != "gateway":
         assert f"{victim} went away" in seen[-1]["error"]["message"]
     assert node.process.wait(30) == 1
-    wait_for(lambda: f"{victim} ended" in node.log, 5, lambda: node.log)
+    last_words = f"the {victim} ended: killed by SIGKILL (out of memory?)"
+    wait_for(lambda: node.lines[-1].endswith(last_words), 5, lambda: node.log)
     assert node.process.stdout is not None
     node.process.stdout.close()
     assert list(tmp_path.iterdir()) == []

@@ -43,7 +43,8 @@ def fetch_from_hub(repo: str, revision: str | None, *, progress: Callable[[str],
         ) from None
     except RepositoryNotFoundError:
         raise CheckpointError(
-            f"{name}: neither a local path nor a model on the hub (or a private one: set HF_TOKEN)"
+            f"{name}: {Path(repo).absolute()} does not exist, and neither does such a model on the "
+            "hub (or it is private: set HF_TOKEN)"
         ) from None
     except RevisionNotFoundError:
         raise CheckpointError(
@@ -51,8 +52,8 @@ def fetch_from_hub(repo: str, revision: str | None, *, progress: Callable[[str],
         ) from None
     except LocalEntryNotFoundError:
         raise CheckpointError(
-            f"{name}: no such local path, not (wholly) in the hub's cache, and the hub cannot be "
-            "reached"
+            f"{name}: {Path(repo).absolute()} does not exist, the hub's cache does not hold the "
+            "whole model, and the hub cannot be reached (or HF_HUB_OFFLINE forbids it)"
         ) from None
     except Exception as error:  # noqa: BLE001 - transports have errors of their own
         raise CheckpointError(f"{name}: download failed: {error}") from None

@@ -34,7 +34,7 @@ def resolve_model(
     hub_id = _HUB_ID.fullmatch(source)
     if hub_id is None or source.endswith(".gguf"):
         raise CheckpointError(
-            f"model {source!r}: no such file or directory, and not a hub id of the form "
-            "org/name[@revision]"
+            f"model {source!r}: {path.absolute()} does not exist, and it is not a hub id of the "
+            "form org/name[@revision]"
         )
     return fetch_from_hub(hub_id["repo"], hub_id["revision"], progress=progress)

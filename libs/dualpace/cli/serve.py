@@ -1,6 +1,7 @@
 """`dualpace serve`: starts the three services, says when they serve, and stops them in order.
 
-The services are the entry points that containers run. This knows their flags, not their insides.
+The services are the entry points that run in a node's containers too. This knows their flags, not
+their insides.
 """
 
 import http.client
@@ -16,21 +17,26 @@ from pathlib import Path
 from dualpace.checkpoint import resolve_model
 from dualpace.cli.children import Child, Hurry, Lifeline, start_child, stop_in_order
 from dualpace.cli.run_directory import RunDirectory
+from dualpace.cli.services import MODULES, check_environment, service_flags, termination_log
 from dualpace.cli.settings import ServeSettings
-from dualpace.core.errors import DualPaceError, SettingsError
+from dualpace.core.errors import DualPaceError
 from dualpace.core.settings import parse_settings
+from dualpace.core.sockets import listen_tcp
 
 _ENGINE_STOP_S = 15.0
+_GATEWAY_MARGIN_S = 5.0
 _POLL_S = 0.1
 
 
 def serve_command(argv: Sequence[str]) -> int:
     """Serve until Ctrl-C, SIGTERM, or the end of a service. Returns the exit status."""
     try:
+        check_environment(os.environ)
         settings = parse_settings(
             ServeSettings, argv, os.environ, program="dualpace serve", prefix="DUALPACE_SERVE_"
         )
-        with _listen(settings) as listener:
+        # The port first, before anything slow happens; clients that come early wait.
+        with listen_tcp(settings.host, settings.port) as listener:
             model = resolve_model(settings.model, progress=_say)
             with RunDirectory(Path(settings.shm_dir)) as run_directory:
                 for path in run_directory.reclaimed:
@@ -45,21 +51,6 @@ def serve_command(argv: Sequence[str]) -> int:
 
 def _say(line: str) -> None:
     print(line, flush=True)
-
-
-def _listen(settings: ServeSettings) -> socket.socket:
-    """Take the port before anything slow happens; clients that come early wait."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((settings.host, settings.port))
-        listener.listen(1024)
-    except OSError as error:
-        listener.close()
-        where = f"{settings.host} port {settings.port}"
-        raise SettingsError(f"cannot listen on {where}: {error.strerror}") from error
-    return listener
 
 
 class _Node:
@@ -78,94 +69,80 @@ class _Node:
         self._address = (host, port)
 
     def run(self) -> int:
-        """Start, watch, stop."""
+        """Start, watch, stop; the last line says why, if it was not asked for."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
         lifeline = Lifeline()
-        engines: list[Child] = []
-        gateway: Child | None = None
+        children: list[Child] = []
         try:
             _say(f"DualPace {version('dualpace')}: loading {self._model.name}")
-            engines = self._start_engines(lifeline)
-            gateway = self._start_gateway(lifeline)
-            return self._watch([*engines, gateway])
+            for service in MODULES:
+                children.append(self._start(service, lifeline))  # noqa: PERF401 - as far as it got
+            self._listener.close()  # from here on a dead gateway means a closed port
+            dead = self._watch(children)
         finally:
-            front = [gateway] if gateway else []
-            grace = self._settings.drain_grace_s + 5.0
-            stop_in_order([(front, grace), (engines, _ENGINE_STOP_S)], hurry=self._hurry)
+            self._stop(children)
             lifeline.close()
+        if dead is None:
+            return 0
+        print(f"dualpace serve: the {dead.name} ended: {self._reason(dead)}", file=sys.stderr)
+        return 1
 
-    def _start_engines(self, lifeline: Lifeline) -> list[Child]:
-        settings = self._settings
-        gpu_threads, cpu_threads = _thread_split(settings.device)
-        common = [
-            f"--model={self._model}",
-            f"--run-dir={self._run_dir}",
-            f"--dtype={_dtype(settings)}",
-            f"--lifeline-fd={lifeline.read_fd}",
-            f"--log-level={settings.log_level}",
-            f"--log-json={settings.log_json}",
-        ]
-        gpu = [
-            f"--device={settings.device}",
-            f"--placement={settings.placement}",
-            f"--device-kv-mib={settings.device_kv_mib}",
-            f"--arena-mib={settings.arena_mib}",
-            f"--host-slots={settings.host_slots}",
-            f"--max-running={settings.max_running}",
-            f"--token-budget={settings.token_budget}",
-            f"--threads={gpu_threads}",
-        ]
-        if settings.max_model_len is not None:
-            gpu.append(f"--max-model-len={settings.max_model_len}")
-        cpu = [f"--threads={cpu_threads}"]
-        fds = [lifeline.read_fd]
-        return [
-            start_child("gpu-engine", "dualpace.gpu_engine", common + gpu, inherited_fds=fds),
-            start_child("cpu-engine", "dualpace.cpu_engine", common + cpu, inherited_fds=fds),
-        ]
+    def _start(self, service: str, lifeline: Lifeline) -> Child:
+        fds = {"lifeline_fd": lifeline.read_fd}
+        if service == "gateway":
+            fds["listen_fd"] = self._listener.fileno()
+        flags = service_flags(
+            service,
+            self._settings,
+            model=self._model,
+            run_dir=self._run_dir,
+            fds=fds,
+            environ=os.environ,
+        )
+        return start_child(service, MODULES[service], flags, inherited_fds=list(fds.values()))
 
-    def _start_gateway(self, lifeline: Lifeline) -> Child:
-        settings = self._settings
-        flags = [
-            f"--model={self._model}",
-            f"--run-dir={self._run_dir}",
-            f"--listen-fd={self._listener.fileno()}",
-            f"--lifeline-fd={lifeline.read_fd}",
-            f"--drain-grace-s={settings.drain_grace_s}",
-            f"--log-level={settings.log_level}",
-            f"--log-json={settings.log_json}",
-        ]
-        names = settings.served_model_name
-        if names is not None:
-            flags.append(f"--served-model-name={names}")
-        fds = [lifeline.read_fd, self._listener.fileno()]
-        child = start_child("gateway", "dualpace.gateway", flags, inherited_fds=fds)
-        self._listener.close()  # from here on a dead gateway means a closed port
-        return child
-
-    def _watch(self, children: Sequence[Child]) -> int:
-        """Wait for readiness, then for a reason to stop."""
+    def _watch(self, children: Sequence[Child]) -> Child | None:
+        """Wait for readiness, then for a reason to stop: a child that died, or None if asked to."""
         ready = False
         while not self._stop_signals:
-            for child in children:
-                if child.exit_status is not None:
-                    status = child.exit_status
-                    _say(f"{child.name} ended (status {status}); its last log line says why")
-                    return 1
+            dead = next((child for child in children if child.exit_status is not None), None)
+            if dead is not None:
+                return dead
             if not ready and self._is_ready():
                 ready = True
                 self._announce()
             time.sleep(_POLL_S)
         _say("stopping (Ctrl-C again to stop at once)")
-        return 0
+        return None
+
+    def _stop(self, children: Sequence[Child]) -> None:
+        gateway = [child for child in children if child.name == "gateway"]
+        engines = [child for child in children if child.name != "gateway"]
+        grace_s = self._settings.drain_grace_s + _GATEWAY_MARGIN_S
+        stop_in_order([(gateway, grace_s), (engines, _ENGINE_STOP_S)], hurry=self._hurry)
+        if self._hurry.requested:
+            _say("stopped at once")
+
+    def _reason(self, child: Child) -> str:
+        """Return why a child died, as it says itself, or as its exit status says."""
+        try:
+            return termination_log(child.name, self._run_dir).read_text(encoding="utf-8").strip()
+        except OSError:
+            pass
+        status = child.exit_status
+        if status is not None and status < 0:
+            name = signal.Signals(-status).name
+            hint = " (out of memory?)" if -status == signal.SIGKILL else ""
+            return f"killed by {name}{hint}"
+        return f"exit status {status}"
 
     def _is_ready(self) -> bool:
         connection = http.client.HTTPConnection(*self._reachable(), timeout=1.0)
         try:
             connection.request("GET", "/readyz")
             return connection.getresponse().status == http.client.OK
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return False
         finally:
             connection.close()
@@ -189,20 +166,3 @@ class _Node:
         del number, frame
         self._stop_signals += 1
         self._hurry.requested = self._stop_signals > 1
-
-
-def _dtype(settings: ServeSettings) -> str:
-    """Say what `auto` means where that is known, so that both engines can load at once."""
-    return "float32" if settings.dtype == "auto" and settings.device == "cpu" else settings.dtype
-
-
-def _thread_split(device: str) -> tuple[int, int]:
-    """Compute threads of gpu-engine and cpu-engine.
-
-    Halves on a CPU, else all but two to the host.
-    """
-    cpus = len(os.sched_getaffinity(0))
-    if device == "cpu":
-        gpu = max(1, cpus // 2)
-        return gpu, max(1, cpus - gpu)
-    return 1, max(1, cpus - 2)

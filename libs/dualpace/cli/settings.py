@@ -1,8 +1,10 @@
 """Settings of `dualpace serve`: those a person wants at hand; the services have more."""
 
+import re
 from dataclasses import dataclass
 
 from dualpace.core.settings import require, setting
+from dualpace.scheduling.placement import placement_from_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +21,9 @@ class ServeSettings:
     )
     device: str = setting("Device of the gpu-engine: cpu, cuda or cuda:<index>.", default="cpu")
     dtype: str = setting(
-        "Data type: auto, float32, bfloat16 or float16; auto is float32 on a CPU.", default="auto"
+        "Data type; auto is float32 on a CPU and the model's own on CUDA.",
+        default="auto",
+        choices=("auto", "float32", "bfloat16", "float16"),
     )
     placement: str = setting(
         "Where requests decode: auto, gpu, cpu, or random:<seed> (for tests).", default="auto"
@@ -46,3 +50,8 @@ class ServeSettings:
     def __post_init__(self) -> None:
         require(0 <= self.port < 1 << 16, f"port: {self.port} is not in 0..65535")
         require(self.drain_grace_s >= 0, "drain_grace_s must not be negative")
+        placement_from_text(self.placement)
+        require(
+            re.fullmatch(r"cpu|cuda(:\d+)?", self.device) is not None,
+            f"device: {self.device!r} is not cpu, cuda or cuda:<index>",
+        )

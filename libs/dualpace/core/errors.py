@@ -28,5 +28,9 @@ class ProtocolError(DualPaceError):
     """A peer sent something that this version does not understand."""
 
 
+class StoppedError(DualPaceError):
+    """A stop was requested before the service was ready: no failure."""
+
+
 class PeerLostError(DualPaceError):
     """The process at the other end of a channel went away."""

@@ -45,4 +45,5 @@ def configure_logging(service: str, *, level: str = "info", json_lines: bool = F
         )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level.upper())
+    root.setLevel(logging.WARNING)  # libraries: what is wrong, and nothing else
+    logging.getLogger("dualpace").setLevel(level.upper())

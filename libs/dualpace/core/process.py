@@ -1,14 +1,18 @@
 """What every service process does alike: stop on request, notice a dead supervisor, say why."""
 
+import contextlib
 import logging
 import os
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
-from dualpace.core.errors import DualPaceError
+from dualpace.core.errors import DualPaceError, SettingsError, StoppedError
 
 log = logging.getLogger(__name__)
+
+EXIT_SETTINGS = 2
 
 
 class StopRequest:
@@ -37,6 +41,11 @@ class StopRequest:
         self._event.set()
         for callback in self._callbacks:
             callback()
+
+    def check(self) -> None:
+        """Raise StoppedError if the process is to stop; for long steps of a start."""
+        if self.requested:
+            raise StoppedError(f"stopped while starting: {self.reason}")
 
     def install_signals(self) -> None:
         """Let SIGTERM and SIGINT ask for a stop. Main thread only.
@@ -68,15 +77,26 @@ class StopRequest:
         threading.Thread(target=watch, name="lifeline", daemon=True).start()
 
 
-def run_service(service: str, work: Callable[[], None]) -> int:
-    """Run a service to its end and return its exit status; the last log line says why it ended."""
+def run_service(service: str, work: Callable[[], None], termination_log: str | None = None) -> int:
+    """Run a service to its end and return its exit status; the last log line says why it ended.
+
+    0: as asked. 1: a failure. 2: bad settings. The reason of a failure also goes to the file
+    `termination_log`, if there is one.
+    """
     try:
         work()
+    except StoppedError as stopped:
+        log.info("%s %s", service, stopped)
+        return 0
     except DualPaceError as error:
-        log.critical("%s stops: %s", service, error)
-        return 1
+        reason, status = str(error), EXIT_SETTINGS if isinstance(error, SettingsError) else 1
     except Exception as error:
         log.exception("%s failed", service)
-        log.critical("%s stops: unexpected %s: %s", service, type(error).__name__, error)
-        return 1
-    return 0
+        reason, status = f"unexpected {type(error).__name__}: {error}", 1
+    else:
+        return 0
+    if termination_log is not None:
+        with contextlib.suppress(OSError):
+            Path(termination_log).write_text(reason + "\n", encoding="utf-8")
+    log.critical("%s stops: %s", service, reason)
+    return status

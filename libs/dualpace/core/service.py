@@ -9,12 +9,10 @@ from typing import TypeVar
 
 from dualpace.core.errors import SettingsError
 from dualpace.core.logs import configure_logging
-from dualpace.core.process import StopRequest, run_service
+from dualpace.core.process import EXIT_SETTINGS, StopRequest, run_service
 from dualpace.core.settings import parse_settings, setting
 
 log = logging.getLogger(__name__)
-
-EXIT_BAD_SETTINGS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +21,10 @@ class ServiceSettings:
 
     lifeline_fd: int | None = setting(
         "File descriptor of a pipe whose closing ends this process.", default=None
+    )
+    termination_log: str | None = setting(
+        "File that gets the reason of a failure, as Kubernetes' terminationMessagePath.",
+        default=None,
     )
     log_level: str = setting(
         "Least severe level that is logged.",
@@ -48,9 +50,9 @@ def service_main(service: str, cls: type[S], serve: Callable[[S, StopRequest], N
     except SettingsError as error:
         configure_logging(service)
         log.critical("%s stops: %s", service, error)
-        return EXIT_BAD_SETTINGS
+        return EXIT_SETTINGS
     configure_logging(service, level=settings.log_level, json_lines=settings.log_json)
     stop = StopRequest()
     if settings.lifeline_fd is not None:
         stop.watch_lifeline(settings.lifeline_fd)
-    return run_service(service, lambda: serve(settings, stop))
+    return run_service(service, lambda: serve(settings, stop), settings.termination_log)

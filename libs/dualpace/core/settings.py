@@ -9,6 +9,7 @@ stops the start: a setting that is silently dropped is worse than no setting.
 
 import argparse
 import dataclasses
+import difflib
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +34,16 @@ def setting(
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise SettingsError(f"{self.prog}: {message} (see --help)")
+        raise SettingsError(f"{message} (see --help)")
+
+
+def _refuse_unknown(flags: Sequence[str], known: Sequence[str]) -> None:
+    """Name the first unknown flag, and the known one that it was perhaps meant to be."""
+    for flag in flags:
+        name = flag.split("=", 1)[0]
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {close[0]}?" if close else " (see --help)"
+        raise SettingsError(f"unknown argument {name}{hint}")
 
 
 def parse_settings(
@@ -55,13 +65,18 @@ def parse_settings(
             "--" + field.name.replace("_", "-"),
             metavar=field.name.upper(),
             default=None,
+            # A switch may stand alone.
+            nargs="?" if types_of[field.name] is bool else None,
+            const="true" if types_of[field.name] is bool else None,
             help=f"{field.metadata['help']} ({default})".replace("%", "%%"),
         )
-    flags = vars(parser.parse_args(list(argv)))
+    parsed, unknown = parser.parse_known_args(list(argv))
+    _refuse_unknown(unknown, ["--" + field.name.replace("_", "-") for field in fields])
+    flags = vars(parsed)
     known = {prefix + field.name.upper() for field in fields}
     for name in environ:
         if name.startswith(prefix) and name not in known:
-            raise SettingsError(f"{program}: unknown environment variable {name}")
+            raise SettingsError(f"unknown environment variable {name}")
     values: dict[str, Any] = {}
     for field in fields:
         flag, variable = "--" + field.name.replace("_", "-"), prefix + field.name.upper()
@@ -73,7 +88,7 @@ def parse_settings(
                 text, types_of[field.name], field.metadata["choices"], source
             )
         elif field.default is dataclasses.MISSING:
-            raise SettingsError(f"{program}: {flag} (or {variable}) is required")
+            raise SettingsError(f"{flag} (or {variable}) is required")
     return typing.cast("T", cls(**values))
 
 

@@ -88,7 +88,7 @@ class Arena:
         else:
             raise ArenaError(f"{path} is in use by another engine")
         total = layout_of(geometry).total_bytes
-        _require_space(directory, total)
+        require_space(directory, total)
         draft = directory / f"{FILE_NAME}.{os.getpid()}.draft"
         fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o660)
         try:
@@ -111,12 +111,12 @@ class Arena:
         *,
         timeout_s: float,
         clock: Clock | None = None,
-        give_up: Callable[[], bool] = lambda: False,
+        check: Callable[[], None] = lambda: None,
     ) -> "Arena":
         """Map the arena that a live gpu-engine made in `directory`, waiting for it to appear.
 
-        Raises ArenaError after `timeout_s`, when `give_up` says so, or if the file is of another
-        layout version or another model.
+        Raises ArenaError after `timeout_s`, or if the file is of another layout version or another
+        model. `check` is called while waiting, and may raise to end it.
         """
         clock = clock or SystemClock()
         path = directory / FILE_NAME
@@ -127,8 +127,7 @@ class Arena:
                 break
             if clock.now() > deadline:
                 raise ArenaError(f"no gpu-engine made {path} within {timeout_s:.0f} s")
-            if give_up():
-                raise ArenaError(f"gave up waiting for {path}")
+            check()
             time.sleep(0.02)
         try:
             geometry = _read_header(path, fd, fingerprint)
@@ -206,7 +205,8 @@ def _remove_stale(directory: Path) -> None:
             os.close(fd)
 
 
-def _require_space(directory: Path, total: int) -> None:
+def require_space(directory: Path, total: int) -> None:
+    """Raise CapacityError unless a directory's file system has `total` bytes free."""
     space = os.statvfs(directory)
     free = space.f_bavail * space.f_frsize
     if free < total:
@@ -276,7 +276,7 @@ def _read_header(path: Path, fd: int, fingerprint: bytes) -> ArenaGeometry:
             " run the same release of both engines"
         )
     if header["fingerprint"].tobytes() != fingerprint:
-        raise ArenaError(f"{path} was made for another model or data type than this engine's")
+        raise ArenaError(f"{path} was made for another model than this engine's")
     sizes = {name: int(header[name]) for name in GEOMETRY_FIELDS}
     kv_dtype = KvDtype(sizes.pop("kv_dtype"))
     geometry = ArenaGeometry(kv_dtype=kv_dtype, **sizes)

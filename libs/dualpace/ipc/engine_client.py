@@ -128,7 +128,7 @@ class EngineClient:
         waiting = error.code() is grpc.StatusCode.UNAVAILABLE
         failure = "not there" if waiting else f"{error.code().name}: {error.details()}"
         if failure != self._last_failure:  # said once, not at every try
-            level = logging.INFO if waiting else logging.WARNING
+            level = logging.DEBUG if waiting else logging.WARNING
             log.log(level, "no session with the %s-engine: %s", self._engine.name.lower(), failure)
             self._last_failure = failure
 

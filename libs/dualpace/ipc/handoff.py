@@ -164,7 +164,7 @@ class HandoffClient:
         waiting = error.code() is grpc.StatusCode.UNAVAILABLE
         failure = "not there" if waiting else f"{error.code().name}: {error.details()}"
         if failure != self._last_failure:  # said once, not at every try
-            level = logging.INFO if waiting else logging.WARNING
+            level = logging.DEBUG if waiting else logging.WARNING
             log.log(level, "no session with the cpu-engine: %s", failure)
             self._last_failure = failure
 

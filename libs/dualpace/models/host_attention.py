@@ -16,5 +16,7 @@ def host_attention(num_threads: int) -> PagedAttention:
     except ImportError as error:
         log.warning("native kernels are not built (%s): decode attention runs in torch", error)
         return TorchPagedAttention()
-    log.info("attention: native kernel, %s", capabilities())
+    chosen = capabilities()
+    log.info("decode attention: native kernel for %s", chosen.isa)
+    log.debug("%s", chosen)
     return NativePagedAttention(num_threads)

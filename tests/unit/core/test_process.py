@@ -7,10 +7,11 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
-from dualpace.core.errors import CapacityError
+from dualpace.core.errors import CapacityError, SettingsError, StoppedError
 from dualpace.core.process import StopRequest, run_service
 
 
@@ -72,6 +73,8 @@ def test_a_closed_lifeline_is_an_urgent_stop() -> None:
     ("error", "status", "last_words"),
     [
         (None, 0, None),
+        (StoppedError("stopped while starting: SIGTERM"), 0, "svc stopped while starting: SIGTERM"),
+        (SettingsError("no such thing"), 2, "svc stops: no such thing"),
         (CapacityError("no room: make it larger"), 1, "svc stops: no room: make it larger"),
         (ZeroDivisionError("oops"), 1, "svc stops: unexpected ZeroDivisionError: oops"),
     ],
@@ -81,11 +84,16 @@ def test_the_last_log_line_says_why(
     status: int,
     last_words: str | None,
     caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
 ) -> None:
     def work() -> None:
         if error is not None:
             raise error
 
+    termination_log = tmp_path / "reason"
     with caplog.at_level(logging.INFO):
-        assert run_service("svc", work) == status
+        assert run_service("svc", work, str(termination_log)) == status
     assert (caplog.messages[-1] if caplog.messages else None) == last_words
+    assert termination_log.exists() == (status != 0)
+    if status:
+        assert last_words == "svc stops: " + termination_log.read_text().strip()

@@ -42,14 +42,22 @@ def test_flags_win_over_variables_over_defaults() -> None:
         (["--path=p", "--verbose=maybe"], {}, "--verbose: 'maybe' is not true or false"),
         (["--path=p", "--kind=c"], {}, "--kind: 'c' is not one of a, b"),
         (["--path=p", "--count=0"], {}, "count must be positive"),
-        (["--path=p", "--cout=3"], {}, "unrecognized arguments: --cout=3"),
-        (["--path=p", "--coun=3"], {}, "unrecognized arguments"),
+        (["--path=p", "--cout=3"], {}, "unknown argument --cout; did you mean --count"),
+        (["--path=p", "--coun=3"], {}, "unknown argument --coun; did you mean --count"),
+        (["--path=p", "--zebra"], {}, "unknown argument --zebra .see --help"),
+        (["--path=p", "stray"], {}, "unknown argument stray"),
         (["--path=p"], {"EX_COUTN": "3"}, "unknown environment variable EX_COUTN"),
     ],
 )
 def test_what_is_wrong_is_named(argv: list[str], environ: dict[str, str], complaint: str) -> None:
     with pytest.raises(SettingsError, match=complaint):
         parse(*argv, **environ)
+
+
+def test_a_switch_may_stand_alone() -> None:
+    assert parse("--verbose", "--path=p").verbose
+    assert parse("--path=p", "--verbose").verbose
+    assert not parse("--path=p", "--verbose=false").verbose
 
 
 def test_an_empty_text_unsets_an_optional_setting() -> None:

@@ -1,7 +1,7 @@
 """A gateway process in front of a scripted backend, otherwise as `python -m dualpace.gateway`.
 
-Arguments: seconds between a generation's tokens (below 0: engines refuse to start), then the
-gateway's own settings.
+Arguments are the gateway's own settings. The variable PAUSE_S says how many seconds lie between a
+generation's tokens (below 0: engines refuse to start).
 """
 
 import os
@@ -10,12 +10,11 @@ import sys
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from dualpace.core.errors import ProtocolError
-from dualpace.core.logs import configure_logging
-from dualpace.core.process import StopRequest, run_service
-from dualpace.core.settings import parse_settings
+from dualpace.core.process import StopRequest
+from dualpace.core.service import service_main
 from dualpace.gateway.app import build_app, build_gateway
 from dualpace.gateway.model import ServedModel, served_model
-from dualpace.gateway.server import GatewayServer
+from dualpace.gateway.server import GatewayServer, open_listener
 from dualpace.gateway.settings import GatewaySettings
 from dualpace.testing.fake_backend import FakeBackend, Pause, Step, always
 
@@ -29,7 +28,9 @@ def byte_model() -> ServedModel:
     return served_model(("bytes",), tokenizer)
 
 
-def serve(settings: GatewaySettings, pause_s: float) -> None:
+def serve(settings: GatewaySettings, stop: StopRequest) -> None:
+    stop.install_signals()
+    pause_s = float(os.environ["PAUSE_S"])
     model = byte_model()
     [letter] = model.tokenizer.encode("a").ids
     steps: list[Step] = [letter, Pause(pause_s)] * 16
@@ -37,19 +38,12 @@ def serve(settings: GatewaySettings, pause_s: float) -> None:
     if pause_s < 0:
         backend.start_error = ProtocolError("the engines are of another release")
     gateway = build_gateway(settings, model, backend)
-    stop = StopRequest()
-    if settings.lifeline_fd is not None:
-        stop.watch_lifeline(settings.lifeline_fd)
-    server = GatewayServer(build_app(gateway), gateway.lifecycle, settings, stop)
-    server.run()
+    with open_listener(settings) as listener:
+        GatewayServer(build_app(gateway), gateway, listener, stop).run()
     assert backend.stopped
     backend.assert_nothing_leaked()
     gateway.lifecycle.raise_failure()
 
 
 if __name__ == "__main__":
-    chosen = parse_settings(
-        GatewaySettings, sys.argv[2:], os.environ, program="scripted", prefix="SCRIPTED_"
-    )
-    configure_logging("gateway")
-    sys.exit(run_service("gateway", lambda: serve(chosen, float(sys.argv[1]))))
+    sys.exit(service_main("gateway", GatewaySettings, serve))

@@ -143,3 +143,11 @@ def test_a_mistake_of_ours_is_a_500_that_tells_nothing(
     assert "detail" not in response.text
     assert response.headers["x-request-id"]
     assert "internal detail" in caplog.text
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/health"])
+def test_probes_answer_head_too(serve: Serve, path: str) -> None:
+    server = serve(always(EOS))
+    response = server.client.head(path)
+    assert response.status_code == 200
+    assert response.content == b""

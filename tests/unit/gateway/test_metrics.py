@@ -151,7 +151,7 @@ def test_http_labels_come_from_a_known_set_whatever_is_sent(serve: Serve) -> Non
     assert http_labels(scrape(server)) == {
         ("/v1/chat/completions", "POST", "200"),
         ("/v1/chat/completions", "POST", "400"),
-        ("/v1/models/{model:path}", "GET", "404"),
+        ("/v1/models/{model}", "GET", "404"),
         ("/v1/models", "POST", "405"),
         ("/v1/models", "other", "405"),
         ("other", "GET", "404"),

@@ -25,8 +25,9 @@ class Process:
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         fd = self._listener.fileno()
         self.process = subprocess.Popen(
-            [sys.executable, SCRIPT, str(pause_s), "--model=-", f"--listen-fd={fd}", *flags],
+            [sys.executable, SCRIPT, "--model=-", f"--listen-fd={fd}", *flags],
             pass_fds=(fd, *pass_fds),
+            env={**os.environ, "PAUSE_S": str(pause_s)},
             stderr=subprocess.PIPE,
             text=True,
         )

@@ -43,16 +43,16 @@ def _serve(settings: CpuEngineSettings, stop: StopRequest) -> None:
     checkpoint = open_checkpoint(Path(settings.model))
     decoder = None
     if settings.dtype != "auto":  # else the arena says
-        decoder = _load(checkpoint, getattr(torch, settings.dtype))
+        decoder = _load(checkpoint, getattr(torch, settings.dtype), stop)
     log.info("waiting for the arena in %s", settings.run_dir)
     arena = Arena.attach(
         Path(settings.run_dir),
         checkpoint.fingerprint,
         timeout_s=settings.attach_timeout_s,
-        give_up=lambda: stop.requested,
+        check=stop.check,
     )
     if decoder is None:
-        decoder = _load(checkpoint, TORCH_DTYPES[arena.geometry.kv_dtype])
+        decoder = _load(checkpoint, TORCH_DTYPES[arena.geometry.kv_dtype], stop)
     try:
         _run(settings, decoder, arena, _facts(checkpoint, arena.geometry), stop)
     finally:
@@ -110,7 +110,7 @@ def _facts(checkpoint: Checkpoint, geometry: ArenaGeometry) -> EngineFacts:
 
 def _log_ready(settings: CpuEngineSettings, decoder: Decoder, geometry: ArenaGeometry) -> None:
     log.info(
-        "ready: %d threads, %s, %d KV blocks of %d tokens, %d slots",
+        "ready: %d compute threads, %s, %d KV blocks of %d tokens, %d slots",
         settings.num_threads,
         str(decoder.dtype).removeprefix("torch."),
         geometry.num_blocks,
@@ -119,12 +119,12 @@ def _log_ready(settings: CpuEngineSettings, decoder: Decoder, geometry: ArenaGeo
     )
 
 
-def _load(checkpoint: Checkpoint, dtype: torch.dtype) -> Decoder:
+def _load(checkpoint: Checkpoint, dtype: torch.dtype, stop: StopRequest) -> Decoder:
     return load_decoder(
         checkpoint,
         dtype=dtype,
         device=torch.device("cpu"),
-        progress=log_progress(log, "loading weights"),
+        progress=log_progress(log, "loading weights", stop.check),
     )
 
 

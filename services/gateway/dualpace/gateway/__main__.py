@@ -12,7 +12,7 @@ from dualpace.gateway.backend import Backend
 from dualpace.gateway.model import ServedModel
 from dualpace.gateway.model_loading import load_model
 from dualpace.gateway.node import NodeBackend
-from dualpace.gateway.server import GatewayServer
+from dualpace.gateway.server import GatewayServer, open_listener
 from dualpace.gateway.settings import GatewaySettings
 from dualpace.ipc.rpc import CPU_SOCKET, GPU_SOCKET
 
@@ -25,10 +25,11 @@ def main() -> int:
 
 
 def _serve(settings: GatewaySettings, stop: StopRequest) -> None:
-    model = load_model(Path(settings.model), settings.model_names)
-    gateway = build_gateway(settings, model, _node(settings, model))
-    server = GatewayServer(build_app(gateway), gateway.lifecycle, settings, stop)
-    server.run()
+    stop.install_signals()
+    with open_listener(settings) as listener:
+        model = load_model(Path(settings.model), settings.model_names)
+        gateway = build_gateway(settings, model, _node(settings, model))
+        GatewayServer(build_app(gateway), gateway, listener, stop).run()
     gateway.lifecycle.raise_failure()
     log.info("gateway stops: %s", stop.reason)
 

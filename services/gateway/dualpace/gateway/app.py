@@ -81,14 +81,17 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
     async def show_model(model: str) -> Response:
         return models.one_model(gateway, model)
 
+    @app.head("/livez", include_in_schema=False)
     @app.get("/livez")
     async def live() -> Response:
         return health.live()
 
+    @app.head("/readyz", include_in_schema=False)
     @app.get("/readyz")
     async def ready() -> Response:
         return health.ready(gateway)
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health")
     async def healthy() -> Response:
         return health.healthy(gateway)

@@ -14,6 +14,8 @@ from dualpace.gateway.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
+_CONVERTER = re.compile(r":\w+}")
+"""In a route's path: how a parameter is matched, which is no business of a reader of metrics."""
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _QUIET = frozenset({"/livez", "/readyz", "/health", "/metrics"})
@@ -57,7 +59,7 @@ class RequestContext:
             self._over(scope, status, self._clock.now() - begin_s, state["request_id"])
 
     def _over(self, scope: Scope, status: int, seconds: float, request_id: str | None) -> None:
-        handler = getattr(scope.get("route"), "path", "other")
+        handler = _CONVERTER.sub("}", getattr(scope.get("route"), "path", "other"))
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._metrics.http(handler, method, status, seconds)
         level = logging.DEBUG if handler in _QUIET else logging.INFO

@@ -1,6 +1,7 @@
 """The only module that reads checkpoints: from a model on disk to a `ServedModel`."""
 
 import logging
+from dataclasses import asdict
 from pathlib import Path
 
 from dualpace.checkpoint import GenerationDefaults, open_checkpoint
@@ -34,11 +35,11 @@ def load_model(path: Path, names: tuple[str, ...] = ()) -> ServedModel:
         fingerprint=checkpoint.fingerprint,
     )
     log.info(
-        "serving %s; end tokens %s; defaults %s; chat template: %s",
+        "serving %s; end tokens %s; sampling defaults: %s; %s chat template",
         ", ".join(model.names),
-        list(model.eos_token_ids),
-        model.defaults,
-        "yes" if model.template else "no",
+        ", ".join(map(str, model.eos_token_ids)) or "none",
+        ", ".join(f"{name} {value}" for name, value in asdict(model.defaults).items()),
+        "with a" if model.template else "no",
     )
     return model
 

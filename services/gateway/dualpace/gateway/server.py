@@ -1,16 +1,19 @@
 """The HTTP server process: listens, serves one application, drains when asked to stop, exits."""
 
 import asyncio
+import contextlib
 import logging
 import signal
 import socket
-from types import FrameType
+import threading
+from collections.abc import Iterator
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from dualpace.core.process import StopRequest
-from dualpace.gateway.lifecycle import Lifecycle
+from dualpace.core.sockets import listen_tcp
+from dualpace.gateway.serving import Gateway
 from dualpace.gateway.settings import GatewaySettings
 
 log = logging.getLogger(__name__)
@@ -18,19 +21,29 @@ log = logging.getLogger(__name__)
 _KEEP_ALIVE_S = 75
 """Longer than proxies keep idle connections, so that we never close one as it is used."""
 _CLOSE_TIMEOUT_S = 3
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def open_listener(settings: GatewaySettings) -> socket.socket:
+    """Return the socket to serve on: the inherited one, or a new one. Raises SettingsError."""
+    if settings.listen_fd is not None:
+        return socket.socket(fileno=settings.listen_fd)
+    return listen_tcp(settings.host, settings.port)
 
 
 class GatewayServer(uvicorn.Server):
     """Drains on the first SIGTERM or SIGINT; a second one ends at once what still runs."""
 
     def __init__(
-        self, app: ASGIApp, lifecycle: Lifecycle, settings: GatewaySettings, stop: StopRequest
+        self,
+        app: ASGIApp,
+        gateway: Gateway,
+        listener: socket.socket,
+        stop: StopRequest,
     ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
-                host=settings.host,
-                port=settings.port,
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -40,29 +53,38 @@ class GatewayServer(uvicorn.Server):
                 timeout_graceful_shutdown=_CLOSE_TIMEOUT_S,
             )
         )
-        self._lifecycle = lifecycle
-        self._grace_s = settings.drain_grace_s
-        self._listen_fd = settings.listen_fd
+        self._lifecycle = gateway.lifecycle
+        self._listener = listener
+        self._grace_s = gateway.settings.drain_grace_s
         self._stop = stop
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
-        lifecycle.on_failed_start = self._exit
+        self._lifecycle.on_failed_start = self._exit
         stop.on_stop(self._stop_requested)
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until asked to stop."""
+        del sockets
         self._loop = asyncio.get_running_loop()
-        if self._listen_fd is not None:
-            sockets = [socket.socket(fileno=self._listen_fd)]
-        await super().serve(sockets)
+        if self._stop.requested:
+            return
+        await super().serve([self._listener])
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Take a signal. Not noting it as uvicorn would keeps the exit status 0."""
-        del frame
-        self._stop.request(signal.Signals(sig).name)
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Let the event loop take signals, between callbacks; uvicorn would take them anywhere."""
+        loop = asyncio.get_running_loop()
+        taken = threading.current_thread() is threading.main_thread()
+        for number in _STOP_SIGNALS if taken else ():
+            loop.add_signal_handler(number, self._stop.request, number.name)
+        try:
+            yield
+        finally:
+            for number in _STOP_SIGNALS if taken else ():
+                loop.remove_signal_handler(number)
 
     def _stop_requested(self) -> None:
-        """Called from a signal handler or another thread."""
+        """Called in the event loop or in another thread."""
         if self._loop is None:  # not serving yet
             self._exit()
         else:

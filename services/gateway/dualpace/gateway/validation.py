@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from dualpace.gateway.errors import ApiError, invalid, shorten
+from dualpace.gateway.errors import ApiError, invalid
 from dualpace.gateway.protocol.chat import ChatRequest
 from dualpace.gateway.protocol.completions import CompletionRequest
 from dualpace.gateway.protocol.fields import GenerationRequest
@@ -20,10 +20,10 @@ from dualpace.gateway.protocol.unsupported import (
     log_unknown,
     refuse_unsupported,
 )
+from dualpace.gateway.wording import describe
 
 _MAX_FAULTS = 10
 _MAX_PARAM = 100
-_MAX_MESSAGE = 400
 
 R = TypeVar("R", bound=GenerationRequest)
 
@@ -59,22 +59,13 @@ def _parse(model: type[R], body: Mapping[str, Any], neutral: Neutral) -> R:
 
 def _as_api_error(error: ValidationError) -> ApiError:
     faults = error.errors(include_url=False)
-    told = [_message(fault) for fault in faults[:_MAX_FAULTS]]
+    told = [f"{_param(fault['loc'])}: {describe(fault)}" for fault in faults[:_MAX_FAULTS]]
     if len(faults) > _MAX_FAULTS:
         told.append(f"and {len(faults) - _MAX_FAULTS} more")
     first = faults[0]
     return ApiError(
         400, "; ".join(told), param=_param(first["loc"]) or None, code=_code(first["type"])
     )
-
-
-def _message(fault: Mapping[str, Any]) -> str:
-    value = fault["input"]
-    shown = ""
-    if isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= 40):
-        shown = f" (got {shorten(value)})"
-    text = str(fault["msg"])[:_MAX_MESSAGE]
-    return f"{_param(fault['loc'])}: {text[:1].lower()}{text[1:]}{shown}"
 
 
 def _param(location: Sequence[int | str]) -> str:

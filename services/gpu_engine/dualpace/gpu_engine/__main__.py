@@ -18,7 +18,7 @@ from dualpace.gpu_engine.engine import GpuEngine
 from dualpace.gpu_engine.memory import MemoryPlan, plan_memory
 from dualpace.gpu_engine.runner import GpuRunner
 from dualpace.gpu_engine.settings import GpuEngineSettings
-from dualpace.ipc.arena import Arena
+from dualpace.ipc.arena import Arena, require_space
 from dualpace.ipc.channel import GpuInput, Inbox
 from dualpace.ipc.engine_server import EngineFacts, EngineServer
 from dualpace.ipc.handoff import HandoffClient
@@ -59,6 +59,8 @@ class _Node:
 def _serve(settings: GpuEngineSettings, stop: StopRequest) -> None:
     stop.install_signals()
     torch.set_num_threads(settings.num_threads)
+    run_dir = Path(settings.run_dir)
+    require_space(run_dir, settings.arena_mib << 20)  # before the weights take their time
     checkpoint = open_checkpoint(Path(settings.model))
     device = _device(settings)
     dtype = _dtype(settings, checkpoint)
@@ -67,15 +69,15 @@ def _serve(settings: GpuEngineSettings, stop: StopRequest) -> None:
         checkpoint,
         dtype=dtype,
         device=device.torch_device,
-        progress=log_progress(log, "loading weights"),
+        progress=log_progress(log, "loading weights", stop.check),
     )
     memory = plan_memory(settings, checkpoint.config, dtype, device.free_bytes())
     log.info("%s", memory)
     arena = Arena.create(
-        Path(settings.run_dir),
+        run_dir,
         memory.arena,
         checkpoint.fingerprint,
-        log_progress(log, "preparing the arena"),
+        log_progress(log, "preparing the arena", stop.check),
     )
     node = _Node(checkpoint=checkpoint, device=device, decoder=decoder, memory=memory, arena=arena)
     try:
@@ -91,7 +93,7 @@ def _run(settings: GpuEngineSettings, node: _Node, stop: StopRequest) -> None:
     max_model_len = node.memory.max_model_len
     run_dir = Path(settings.run_dir)
     host_pool = arena_pool(node.arena)
-    pinned = node.device.pin(host_pool.tensor)
+    node.device.pin(host_pool.tensor)
     limits = GpuLimits(
         num_blocks=node.memory.device_blocks,
         block_size=settings.block_size,
@@ -122,7 +124,7 @@ def _run(settings: GpuEngineSettings, node: _Node, stop: StopRequest) -> None:
         )
         io.spawn(host.run())
         with serve_socket(io, run_dir / GPU_SOCKET, (engine_handler(gateways.session),)):
-            log.info("ready: placement %s, arena pinned: %s", settings.placement, pinned)
+            log.info("ready: device %s, placement %s", settings.device, settings.placement)
             while not stop.requested:
                 if not engine.step():
                     inbox.wait(STATUS_INTERVAL_S)

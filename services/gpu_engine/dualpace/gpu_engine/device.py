@@ -30,8 +30,8 @@ class Device(Protocol):
         """Memory that is free for a KV pool now."""
         ...
 
-    def pin(self, memory: Tensor) -> bool:
-        """Make host memory fit for asynchronous copies; False if it stays pageable (said why)."""
+    def pin(self, memory: Tensor) -> None:
+        """Make host memory fit for asynchronous copies, where possible; logs whether it is."""
         ...
 
     def unpin(self, memory: Tensor) -> None:
@@ -70,10 +70,9 @@ class CpuDevice:
         """A modest default: host memory belongs to the arena."""
         return 512 << 20
 
-    def pin(self, memory: Tensor) -> bool:
+    def pin(self, memory: Tensor) -> None:
         """Nothing to do."""
         del memory
-        return True
 
     def unpin(self, memory: Tensor) -> None:
         """Nothing to do."""
@@ -117,7 +116,7 @@ class CudaDevice:
         free, total = torch.cuda.mem_get_info(self._device)
         return max(0, free - int(total * (1.0 - self._memory_fraction)))
 
-    def pin(self, memory: Tensor) -> bool:
+    def pin(self, memory: Tensor) -> None:
         """Register host memory slab by slab; on failure it stays pageable and copies are slower."""
         flat = memory.view(-1).view(torch.uint8)
         cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
@@ -132,8 +131,8 @@ class CudaDevice:
                     start >> 20,
                 )
                 self._unregister(flat[:start])
-                return False
-        return True
+                return
+        log.info("the arena is pinned: copies are asynchronous")
 
     def unpin(self, memory: Tensor) -> None:
         """Unregister host memory."""
