@@ -326,6 +326,61 @@ def test_a_stop_at_any_moment_of_the_start_is_clean(after_s: float, tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("after_s", [0.1, 0.4, 0.8, 1.5, 3.0])
+def test_a_supervisor_killed_at_any_moment_of_the_start_takes_its_services_along(
+    after_s: float, tmp_path: Path
+) -> None:
+    node = ServedNode("demo", ("--arena-mib=256",), tmp_path)
+    wait_for(lambda: len(node.services()) == 3, 30, lambda: node.log)
+    time.sleep(after_s)
+    services = list(node.services().values())
+    node.process.kill()
+    node.process.wait()
+    _, alive = psutil.wait_procs(services, timeout=20)
+    assert not alive
+    assert node.process.stdout is not None
+    node.process.stdout.close()
+    assert list(tmp_path.rglob("arena*")) == []
+
+
+def test_a_reader_that_leaves_and_a_closed_terminal_do_no_harm(tmp_path: Path) -> None:
+    node = ServedNode("demo", ("--arena-mib=64",), tmp_path)
+    assert node.process.stdout is not None
+    node.process.stdout.close()  # as `dualpace serve | head -1`
+    port = wait_for_port(node)
+    body = {"prompt": "The capital of France is", "max_tokens": 1, "temperature": 0}
+    answer = httpx2.post(f"http://127.0.0.1:{port}/v1/completions", json=body, timeout=60)
+    assert answer.json()["choices"][0]["text"] == " Paris"
+    node.process.send_signal(signal.SIGHUP)
+    assert node.process.wait(30) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def wait_for_port(node: ServedNode) -> int:
+    """Find the port of a node that can tell nobody, and wait until it serves."""
+
+    def port() -> int:
+        listening = [
+            c.laddr.port
+            for process in node.services().values()
+            for c in process.net_connections("tcp")
+            if c.status == psutil.CONN_LISTEN
+        ]
+        return listening[0] if listening else 0
+
+    def ready() -> bool:
+        try:
+            return (
+                bool(port())
+                and httpx2.get(f"http://127.0.0.1:{port()}/readyz", timeout=5).status_code == 200
+            )
+        except httpx2.HTTPError:
+            return False
+
+    wait_for(ready, 60, lambda: "not ready")
+    return port()
+
+
 @pytest.mark.parametrize("victim", ["gpu-engine", "cpu-engine", "gateway"])
 def test_a_service_that_dies_ends_the_node_and_is_named(victim: str, tmp_path: Path) -> None:
     node = ServedNode("demo", ("--arena-mib=64", "--device-kv-mib=64"), tmp_path)

@@ -14,6 +14,8 @@ from pathlib import Path
 from dualpace.core.errors import SettingsError
 
 _LOCK_NAME = "supervisor.lock"
+_DRAFT = ".making-"
+_DRAFT_LIFE_S = 60.0
 
 
 class RunDirectory:
@@ -34,9 +36,15 @@ class RunDirectory:
             if _is_dead(path):
                 shutil.rmtree(path, ignore_errors=True)
                 self.reclaimed.append(path)
-        self.path = Path(tempfile.mkdtemp(prefix=self._prefix, dir=self._parent))
-        self._lock = os.open(self.path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # It gets its name when it is locked: under that name nobody ever sees it unlocked alive.
+        draft = Path(tempfile.mkdtemp(prefix=_DRAFT + self._prefix, dir=self._parent))
+        self._lock = os.open(draft / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.path = draft.with_name(draft.name.removeprefix(_DRAFT))
+        draft.rename(self.path)
+        for leftover in self._parent.glob(_DRAFT + self._prefix + "*"):
+            if _age_s(leftover) > _DRAFT_LIFE_S:
+                shutil.rmtree(leftover, ignore_errors=True)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -49,8 +57,7 @@ def _is_dead(path: Path) -> bool:
     try:
         fd = os.open(path / _LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
-        # Another node may be between making its directory and locking it: only an old one is dead.
-        return _age_s(path) > 60.0
+        return path.exists()  # half removed by a node that was killed as it ended
     except OSError:
         return False
     try:

@@ -4,6 +4,7 @@ The services are the entry points that run in a node's containers too. This know
 their insides.
 """
 
+import contextlib
 import http.client
 import os
 import signal
@@ -50,7 +51,9 @@ def serve_command(argv: Sequence[str]) -> int:
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)
+    """Tell a person, if one still reads: serving does not depend on it."""
+    with contextlib.suppress(BrokenPipeError):
+        print(line, flush=True)
 
 
 class _Node:
@@ -70,8 +73,9 @@ class _Node:
 
     def run(self) -> int:
         """Start, watch, stop; the last line says why, if it was not asked for."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._on_signal)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves SIGHUP
+                signal.signal(number, self._on_signal)
         lifeline = Lifeline()
         children: list[Child] = []
         try:
@@ -150,7 +154,7 @@ class _Node:
     def _announce(self) -> None:
         host, port = self._reachable()
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        _say(f"\nserving at {url}/v1 — stop with Ctrl-C; try:\n")
+        _say(f"\nserving at {url}/v1 - stop with Ctrl-C; try:\n")
         _say(
             f"  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' -d '"
             '{"messages": [{"role": "user", "content": "What is the capital of France?"}],'

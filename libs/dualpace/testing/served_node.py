@@ -1,5 +1,6 @@
 """A node as a user starts it: `dualpace serve` in a process of its own, reached over HTTP."""
 
+import contextlib
 import os
 import re
 import signal
@@ -8,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
@@ -101,8 +101,9 @@ class ServedNode:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line.decode(errors="replace").rstrip("\n"))
+        with contextlib.suppress(ValueError):  # a test closed it
+            for line in self.process.stdout:
+                self.lines.append(line.decode(errors="replace").rstrip("\n"))
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float, tell: Callable[[], str]) -> None:
@@ -113,7 +114,7 @@ def wait_for(condition: Callable[[], bool], timeout_s: float, tell: Callable[[],
         time.sleep(0.05)
 
 
-@contextmanager
+@contextlib.contextmanager
 def served_node(
     model: Path | str,
     *flags: str,

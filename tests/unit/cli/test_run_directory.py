@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -54,16 +55,38 @@ def test_a_killed_nodes_directory_is_reclaimed(tmp_path: Path) -> None:
         assert not path.exists()
 
 
-def test_a_directory_without_a_lock_is_spared_while_young(tmp_path: Path) -> None:
-    """Another node may be just about to lock it."""
-    path = tmp_path / f"dualpace-{os.getuid()}-abc"
-    path.mkdir()
-    with RunDirectory(tmp_path) as node:
-        assert node.reclaimed == []
+def test_nodes_that_start_together_never_take_each_other_for_dead(tmp_path: Path) -> None:
+    failures: list[str] = []
+    barrier = threading.Barrier(8)
+
+    def node() -> None:
+        for _ in range(20):
+            barrier.wait(10)
+            with RunDirectory(tmp_path) as directory:
+                if directory.reclaimed or not directory.path.is_dir():
+                    failures.append(str(directory.reclaimed))
+                barrier.wait(10)
+                if not (directory.path / "supervisor.lock").exists():
+                    failures.append(f"{directory.path} was removed by another")
+
+    threads = [threading.Thread(target=node) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_node_killed_at_its_very_start_left_goes_once_it_is_old(tmp_path: Path) -> None:
+    draft = tmp_path / f".making-dualpace-{os.getuid()}-abc"
+    draft.mkdir()
+    with RunDirectory(tmp_path):
+        assert draft.exists()  # perhaps its owner is only slow
     hour_ago = time.time() - 3600
-    os.utime(path, (hour_ago, hour_ago))
-    with RunDirectory(tmp_path) as node:
-        assert node.reclaimed == [path]
+    os.utime(draft, (hour_ago, hour_ago))
+    with RunDirectory(tmp_path):
+        assert not draft.exists()
 
 
 def test_a_missing_parent_is_named(tmp_path: Path) -> None:
