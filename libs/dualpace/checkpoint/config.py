@@ -8,8 +8,9 @@ stated layer by layer.
 import enum
 from dataclasses import dataclass
 
+MAX_CONTEXT = 1 << 25
 MAX_LAYERS = 4096
-"""Far above any model: a greater number is a damaged file."""
+"""Like MAX_CONTEXT far above any model: a greater number is a damaged file."""
 
 
 class Family(enum.StrEnum):

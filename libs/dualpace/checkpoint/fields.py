@@ -25,13 +25,22 @@ _KINDS = {
 _PLURALS: dict[type, str] = {int: "whole numbers", str: "strings"}
 
 
-def load_json_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file. Raises CheckpointError that names the file."""
+def load_text(path: Path) -> str:
+    """Return the UTF-8 text in a file. Raises CheckpointError that names the file."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{path}: not UTF-8 text: {error}") from None
+
+
+def load_json_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file. Raises CheckpointError that names the file."""
+    text = load_text(path)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:  # not JSON, or a number of too many digits
         raise CheckpointError(f"{path}: not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise CheckpointError(f"{path}: a JSON object is needed, found {describe(value)}")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from dualpace.checkpoint.config import (
+    MAX_CONTEXT,
     MAX_LAYERS,
     Family,
     FrequencyFactors,
@@ -131,7 +132,7 @@ def _layers(
 
 def _context_length(fields: _Architecture, rope: RopeConfig) -> int:
     """Return how many positions may be served: see huggingface_rope on LongRoPE and YaRN."""
-    context = fields.integer("context_length")
+    context = fields.integer("context_length", maximum=MAX_CONTEXT)
     original = "rope.scaling.original_context_length"
     match rope.scaling:
         case FrequencyFactors() if fields.name == "phi3":

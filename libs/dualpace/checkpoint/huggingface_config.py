@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dualpace.checkpoint.config import (
+    MAX_CONTEXT,
     MAX_LAYERS,
     Activation,
     Family,
@@ -83,7 +84,7 @@ def _common(fields: Fields, family: Family) -> ModelConfig:
         )
     if head_dim % 2:
         raise CheckpointError(f"{fields.where}: head_dim {head_dim} is odd; rope needs an even one")
-    context = fields.integer("max_position_embeddings")
+    context = fields.integer("max_position_embeddings", maximum=MAX_CONTEXT)
     theta = 1_000_000.0 if family in (Family.MIXTRAL, Family.GEMMA3) else 10_000.0
     layer_type = "full_attention" if family is Family.GEMMA3 else None
     rope = parse_rope(

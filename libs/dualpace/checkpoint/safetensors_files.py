@@ -129,6 +129,28 @@ def _check_index(directory: Path, stored: Mapping[str, _Stored]) -> None:
 
 
 def _read_header(path: Path) -> list[_Stored]:
+    try:
+        size, text = _header_text(path)
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from None
+    length = len(text)
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: not a safetensors file: {error}") from None
+    if not isinstance(header, dict):
+        raise CheckpointError(f"{path}: not a safetensors file: the header is {describe(header)}")
+    header.pop("__metadata__", None)
+    stored = [_entry(path, 8 + length, name, entry) for name, entry in header.items()]
+    needed = max((s.offset + s.num_bytes for s in stored), default=8 + length)
+    if needed != size:
+        state = "cut off" if needed > size else "damaged"
+        raise CheckpointError(f"{path}: {state}: {size} bytes, the header says {needed}")
+    return stored
+
+
+def _header_text(path: Path) -> tuple[int, bytes]:
+    """Return the file's size and its header. Raises OSError, CheckpointError."""
     size = path.stat().st_size
     with path.open("rb") as file:
         prefix = file.read(8)
@@ -141,20 +163,7 @@ def _read_header(path: Path) -> list[_Stored]:
             raise CheckpointError(
                 f"{path}: cut off: {size} bytes, the header alone needs {8 + length}"
             )
-        text = file.read(length)
-    try:
-        header = json.loads(text)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CheckpointError(f"{path}: not a safetensors file: {error}") from None
-    if not isinstance(header, dict):
-        raise CheckpointError(f"{path}: not a safetensors file: the header is {describe(header)}")
-    header.pop("__metadata__", None)
-    stored = [_entry(path, 8 + length, name, entry) for name, entry in header.items()]
-    needed = max((s.offset + s.num_bytes for s in stored), default=8 + length)
-    if needed != size:
-        state = "cut off" if needed > size else "damaged"
-        raise CheckpointError(f"{path}: {state}: {size} bytes, the header says {needed}")
-    return stored
+        return size, file.read(length)
 
 
 def _entry(path: Path, data_start: int, name: str, entry: object) -> _Stored:

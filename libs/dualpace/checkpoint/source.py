@@ -23,8 +23,14 @@ def resolve_model(
     """
     if source == "demo":
         return fetch_demo_model(cache_dir=cache_dir, progress=progress)
-    path = Path(source).expanduser()
-    if source and path.exists():
+    if not source:
+        raise CheckpointError("model: empty; give a path, a hub id or 'demo'")
+    try:
+        path = Path(source).expanduser()
+        exists = path.exists()
+    except (OSError, RuntimeError, ValueError) as error:  # too long, no such user, a null byte
+        raise CheckpointError(f"model {source!r}: not a usable path: {error}") from None
+    if exists:
         if path.is_file() and path.suffix != ".gguf":
             raise CheckpointError(
                 f"{path}: a file that is not .gguf; give a model directory, a .gguf file, a hub "

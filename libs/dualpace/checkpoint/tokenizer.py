@@ -13,7 +13,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from dualpace.checkpoint.fields import Fields, describe, load_json_object
+from dualpace.checkpoint.fields import Fields, describe, load_json_object, load_text
 from dualpace.core.errors import CheckpointError
 
 _log = logging.getLogger(__name__)
@@ -157,9 +157,9 @@ def _templates(directory: Path, config: dict[str, Any]) -> dict[str, str]:
             f"{where}: field 'chat_template' is {describe(value)}; a string or a list is needed"
         )
     for path in sorted((directory / "additional_chat_templates").glob("*.jinja")):
-        templates[path.stem] = path.read_text(encoding="utf-8")
+        templates[path.stem] = load_text(path)
     if (directory / "chat_template.jinja").is_file():
-        templates["default"] = (directory / "chat_template.jinja").read_text(encoding="utf-8")
+        templates["default"] = load_text(directory / "chat_template.jinja")
     return templates
 
 

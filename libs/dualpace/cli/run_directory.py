@@ -12,10 +12,12 @@ import time
 from pathlib import Path
 
 from dualpace.core.errors import SettingsError
+from dualpace.core.sockets import MAX_SOCKET_PATH
 
 _LOCK_NAME = "supervisor.lock"
 _DRAFT = ".making-"
 _DRAFT_LIFE_S = 60.0
+_LONGEST_PARENT = MAX_SOCKET_PATH - len("/dualpace-4294967295-abcdefgh/gpu.sock")
 
 
 class RunDirectory:
@@ -24,6 +26,11 @@ class RunDirectory:
     def __init__(self, parent: Path) -> None:
         if not parent.is_dir():
             raise SettingsError(f"shm_dir: {parent} is not a directory")
+        if len(os.fsencode(parent)) > _LONGEST_PARENT:
+            raise SettingsError(
+                f"shm_dir: {parent} is too long: a path of at most {_LONGEST_PARENT} bytes leaves "
+                "room for the names of sockets"
+            )
         self._parent = parent
         self._prefix = f"dualpace-{os.getuid()}-"
         self.path = Path()
@@ -37,7 +44,12 @@ class RunDirectory:
                 shutil.rmtree(path, ignore_errors=True)
                 self.reclaimed.append(path)
         # It gets its name when it is locked: under that name nobody ever sees it unlocked alive.
-        draft = Path(tempfile.mkdtemp(prefix=_DRAFT + self._prefix, dir=self._parent))
+        try:
+            draft = Path(tempfile.mkdtemp(prefix=_DRAFT + self._prefix, dir=self._parent))
+        except OSError as error:
+            raise SettingsError(
+                f"shm_dir: no folder can be made in {self._parent}: {error.strerror}"
+            ) from None
         self._lock = os.open(draft / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self.path = draft.with_name(draft.name.removeprefix(_DRAFT))

@@ -50,6 +50,8 @@ class TokenEvent:
     position: int
     token_id: int
     logprobs: TokenLogprobs | None = None
+    repeat: bool = False
+    """Whether the other engine made this token, and this one says it again in taking over."""
 
 
 @dataclass(frozen=True, slots=True)

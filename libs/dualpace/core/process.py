@@ -31,15 +31,20 @@ class StopRequest:
         return self._event.is_set()
 
     def on_stop(self, callback: Callable[[], None]) -> None:
-        """Call back when a stop is requested; from a signal handler or another thread."""
+        """Call back when a stop is requested, from any thread; at once if it has been.
+
+        A request that comes just now may call back twice.
+        """
         self._callbacks.append(callback)
+        if self.requested:
+            callback()
 
     def request(self, reason: str, *, urgent: bool = False) -> None:
         """Ask the process to stop."""
         self.reason = self.reason or reason
         self.urgent = self.urgent or urgent
         self._event.set()
-        for callback in self._callbacks:
+        for callback in list(self._callbacks):
             callback()
 
     def check(self) -> None:

@@ -18,6 +18,11 @@ class Engine(enum.IntEnum):
     CPU = 1
 
 
+def other_engine(engine: Engine) -> Engine:
+    """Return the engine's peer."""
+    return Engine.CPU if engine is Engine.GPU else Engine.GPU
+
+
 class FinishReason(enum.IntEnum):
     """Why no further token of a request will come."""
 

@@ -1,8 +1,11 @@
-"""Taking a TCP port, with words a person can use when it cannot be had."""
+"""Limits of sockets, and taking a TCP port with words a person can use when it cannot be had."""
 
 import socket
 
 from dualpace.core.errors import SettingsError
+
+MAX_SOCKET_PATH = 107
+"""Bytes of a Unix socket's path, less its final null (unix(7))."""
 
 
 def listen_tcp(host: str, port: int, backlog: int = 1024) -> socket.socket:

@@ -8,6 +8,7 @@ creator removes it. Nothing here knows what the bytes mean to a model.
 import errno
 import fcntl
 import logging
+import math
 import mmap
 import os
 import secrets
@@ -40,7 +41,7 @@ log = logging.getLogger(__name__)
 
 FILE_NAME = "arena"
 _SLAB_BYTES = 256 << 20
-_STALE_CHECKS = 10
+_WAIT_UNSAID_S = 1.0
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; not named in Python's mmap module
 
 
@@ -72,21 +73,29 @@ class Arena:
         directory: Path,
         geometry: ArenaGeometry,
         fingerprint: bytes,
+        *,
+        timeout_s: float = 0.5,
         progress: Callable[[float], None] = lambda _: None,
+        check: Callable[[], None] = lambda: None,
     ) -> "Arena":
         """Make and pre-fault a new arena in `directory`, removing leftovers of killed runs.
 
-        Raises ArenaError if another process uses the one that is there, CapacityError if memory
-        does not suffice. `progress` gets the fraction done.
+        Raises ArenaError if another process still uses the one that is there after `timeout_s`,
+        CapacityError if memory does not suffice. `progress` gets the fraction done; `check` is
+        called while waiting, and may raise to end it. Even an engine that only looks seems to use
+        the arena for a moment.
         """
         path = directory / FILE_NAME
-        for _ in range(_STALE_CHECKS):  # an attaching engine's own check looks like use
-            _remove_stale(directory)
-            if not path.exists():
-                break
+        deadline = time.monotonic() + timeout_s
+        said = time.monotonic() + _WAIT_UNSAID_S
+        while _remove_stale(directory):
+            check()
+            if time.monotonic() > deadline:
+                raise ArenaError(f"{path} is in use by another engine")
+            if time.monotonic() > said:
+                log.info("waiting for another engine to leave %s", path)
+                said = math.inf
             time.sleep(0.05)
-        else:
-            raise ArenaError(f"{path} is in use by another engine")
         total = layout_of(geometry).total_bytes
         require_space(directory, total)
         draft = directory / f"{FILE_NAME}.{os.getpid()}.draft"
@@ -191,7 +200,8 @@ def _lock_is_free(fd: int) -> bool:
     return True
 
 
-def _remove_stale(directory: Path) -> None:
+def _remove_stale(directory: Path) -> bool:
+    """Remove what nobody uses; return whether the arena is in use."""
     for path in (directory / FILE_NAME, *directory.glob(f"{FILE_NAME}.*.draft")):
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -203,6 +213,7 @@ def _remove_stale(directory: Path) -> None:
                 path.unlink(missing_ok=True)
         finally:
             os.close(fd)
+    return (directory / FILE_NAME).exists()
 
 
 def require_space(directory: Path, total: int) -> None:
@@ -233,7 +244,13 @@ def _map(fd: int, total: int, progress: Callable[[float], None]) -> mmap.mmap:
         except OSError as error:
             if error.errno != errno.EINVAL:
                 memory.close()
-                raise CapacityError(f"no memory for the arena: {error}") from error
+                # EFAULT is the kernel's word for a page that the file system has no room for.
+                reason = "its volume or this container's memory is full"
+                if error.errno not in (errno.EFAULT, errno.ENOMEM, errno.ENOSPC):
+                    reason = error.strerror or str(error)
+                raise CapacityError(
+                    f"the arena got only {start >> 20} of {total >> 20} MiB: {reason}"
+                ) from error
             os.posix_fallocate(fd, start, length)  # a kernel older than the advice
         progress((start + length) / total)
     return memory

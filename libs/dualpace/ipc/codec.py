@@ -118,6 +118,7 @@ def encode_events(events: Iterable[EngineEvent]) -> pb.EngineMessage:
         token.request_id = event.request_id
         token.position = event.position
         token.token_id = event.token_id
+        token.repeat = event.repeat
         if event.logprobs is not None:
             token.logprobs.chosen = event.logprobs.chosen
             for token_id, logprob in event.logprobs.top:
@@ -136,7 +137,14 @@ def decode_events(message: pb.EngineMessage, gateway_id: int) -> list[EngineEven
                 top = tuple((t.token_id, t.logprob) for t in token.logprobs.top)
                 logprobs = TokenLogprobs(token.logprobs.chosen, top)
             events.append(
-                TokenEvent(gateway_id, token.request_id, token.position, token.token_id, logprobs)
+                TokenEvent(
+                    gateway_id,
+                    token.request_id,
+                    token.position,
+                    token.token_id,
+                    logprobs,
+                    token.repeat,
+                )
             )
         else:
             end = event.finish

@@ -4,12 +4,16 @@ Sockets are Unix sockets of one node. There is no keep-alive: a peer that is mer
 must not lose its session, and one that died is noticed by the kernel.
 """
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import grpc
 import grpc.aio
 
+from dualpace.core.errors import SettingsError
+from dualpace.core.sockets import MAX_SOCKET_PATH
 from dualpace.ipc.proto import engine_pb2 as pb
 
 _OPTIONS = [
@@ -29,8 +33,12 @@ HandoffContext = grpc.aio.ServicerContext[pb.HandoffRequest, pb.HandoffReply]
 
 
 def address_of(socket: Path) -> str:
-    """Return gRPC's name of a Unix socket."""
-    return f"unix:{socket}"
+    """Return gRPC's name of a Unix socket. Raises SettingsError for a path that is too long."""
+    if len(os.fsencode(socket)) > MAX_SOCKET_PATH:
+        raise SettingsError(
+            f"run_dir: {socket} is too long for a Unix socket, which has {MAX_SOCKET_PATH} bytes"
+        )
+    return f"unix:{quote(os.fsencode(socket))}"  # gRPC reads it as a URI
 
 
 def make_server() -> grpc.aio.Server:

@@ -48,6 +48,8 @@ class HostLimits:
     block_size: int
     num_slots: int
     max_batch: int
+    max_blocks_per_sequence: int
+    """Width of a row of the block tables."""
 
 
 class HostPhase(enum.Enum):
@@ -135,8 +137,12 @@ class HostScheduler:
         """Hold a slot and blocks for a request that is still computed on the device."""
         assert reserve.request_id not in self._sequences
         wanted = blocks_for(reserve.num_tokens, self.limits.block_size)
+        widest = self.limits.max_blocks_per_sequence
         if not self._slots:
             self._handoff.append(Refused(reserve.request_id, "no free slot"))
+        elif wanted > widest:
+            reason = f"{wanted} blocks wanted, a sequence has {widest} at most"
+            self._handoff.append(Refused(reserve.request_id, reason))
         elif wanted > self._open_blocks():
             reason = f"{wanted} blocks wanted, {self._open_blocks()} open"
             self._handoff.append(Refused(reserve.request_id, reason))
@@ -170,6 +176,7 @@ class HostScheduler:
                     sequence.request_id,
                     sequence.num_tokens - 1,
                     last_token,
+                    repeat=True,
                 )
             )
 

@@ -19,7 +19,9 @@ from dualpace.core.messages import (
     HandoffEvent,
     HostStatus,
     Refused,
+    Release,
     Reserved,
+    ReturnCause,
     Returned,
     Submit,
     TokenEvent,
@@ -78,7 +80,11 @@ class GpuScheduler:
                     self.state.host.grant(sequence.host, event)
                 else:
                     sequence.host = None
-        elif sequence is not None and sequence.phase is Phase.AWAY:
+        elif sequence is None:
+            # Its request has ended here: what it still holds there is nobody's.
+            if isinstance(event, Returned) and event.cause is ReturnCause.RECALLED:
+                self.state.command(Release(event.request_id))
+        elif sequence.phase is Phase.AWAY:
             if not isinstance(event, Returned):
                 self.state.forget(sequence)
                 return

@@ -182,6 +182,8 @@ class FakeBackend:
         self.started = False
         self.stopped = False
         self._released = asyncio.Event()
+        self.failure: asyncio.Queue[Exception] = asyncio.Queue()
+        """Gets what makes it impossible to serve once started."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:
@@ -194,6 +196,10 @@ class FakeBackend:
     async def stop(self) -> None:
         """Disconnect."""
         self.stopped = True
+
+    async def failed(self) -> Exception:
+        """Wait for a `failure`."""
+        return await self.failure.get()
 
     def engines(self) -> Mapping[Engine, EngineState]:
         """Return two engines that are as well as the node."""

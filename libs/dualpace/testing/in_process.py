@@ -143,6 +143,7 @@ class InProcessNode:
                 num_blocks=sizes.host_blocks,
                 block_size=sizes.block_size,
                 num_slots=sizes.host_slots,
+                max_blocks_per_sequence=self.arena.geometry.max_blocks_per_sequence,
                 max_batch=sizes.max_batch,
             )
         )

@@ -316,3 +316,8 @@ def test_errors_name_the_field_and_what_is_allowed(
     with pytest.raises(CheckpointError, match=message) as caught:
         parse(name, **fields)
     assert "config.json" in str(caught.value)
+
+
+def test_a_context_that_no_memory_holds_is_refused() -> None:
+    with pytest.raises(CheckpointError, match="max_position_embeddings"):
+        parse("llama3_rope", max_position_embeddings=10**12)

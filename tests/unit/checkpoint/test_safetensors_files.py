@@ -98,6 +98,12 @@ def test_something_else_is_no_safetensors_file(tmp_path: Path) -> None:
         SafetensorsFiles(tmp_path)
 
 
+def test_a_link_to_nowhere_is_named(tmp_path: Path) -> None:
+    (tmp_path / "weights.safetensors").symlink_to(tmp_path / "gone")
+    with pytest.raises(CheckpointError, match=r"weights\.safetensors: cannot be read"):
+        SafetensorsFiles(tmp_path)
+
+
 def test_pickles_are_refused_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04.")
     with pytest.raises(CheckpointError, match=r"pickles only.*Convert them to safetensors"):

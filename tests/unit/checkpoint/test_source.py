@@ -52,11 +52,24 @@ def test_paths_are_taken_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert resolve_model("~/org", progress=quiet) == tmp_path / "org"
 
 
-@pytest.mark.parametrize(
-    "source", ["nowhere", "/no/such/place", "a/b/c", "org/x.gguf", "", "x y/z"]
-)
+@pytest.mark.parametrize("source", ["nowhere", "/no/such/place", "a/b/c", "org/x.gguf", "x y/z"])
 def test_what_is_neither_path_nor_id_is_refused(source: str) -> None:
-    with pytest.raises(CheckpointError, match=r"no such file or directory, and not a hub id"):
+    with pytest.raises(CheckpointError, match=r"does not exist, and it is not a hub id") as caught:
+        resolve_model(source, progress=quiet)
+    assert str(Path(source).absolute()) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("", "empty"),
+        ("~no-such-user/x", "not a usable path"),
+        ("x" * 300, "not a usable path"),
+        ("/a/" + "b/" * 3000, "not a usable path"),
+    ],
+)
+def test_what_no_path_can_be_is_said_so(source: str, message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
         resolve_model(source, progress=quiet)
 
 
@@ -120,7 +133,7 @@ def test_a_directory_with_one_gguf_file_is_that_file(tmp_path: Path) -> None:
     [
         (b"{", r"config\.json: not valid JSON"),
         (b"[1]", r"config\.json: a JSON object is needed, found \[1\] \(a list\)"),
-        (b"\xff\xfe", r"config\.json: not valid JSON"),
+        (b"\xff\xfe", r"config\.json: not UTF-8 text"),
         (b"[" * 100_000, r"config\.json: not valid JSON"),
     ],
 )

@@ -162,6 +162,10 @@ def test_additional_templates_are_found(make_directory: MakeDirectory) -> None:
             },
             "'template' is missing",
         ),
+        (
+            {"tokenizer__json": tokenizer_json(), "chat_template__jinja": b"\xff\xfe"},
+            "chat_template.jinja: not UTF-8 text",
+        ),
     ],
 )
 def test_errors_name_the_file(

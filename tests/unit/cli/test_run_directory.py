@@ -92,3 +92,15 @@ def test_what_a_node_killed_at_its_very_start_left_goes_once_it_is_old(tmp_path:
 def test_a_missing_parent_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"shm_dir: .*nowhere is not a directory"):
         RunDirectory(tmp_path / "nowhere")
+
+
+def test_a_place_that_takes_no_folder_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"shm_dir: no folder can be made in /proc/self"):
+        RunDirectory(Path("/proc/self")).__enter__()
+
+
+def test_a_place_too_deep_for_sockets_is_refused(tmp_path: Path) -> None:
+    deep = tmp_path / ("x" * 120)
+    deep.mkdir()
+    with pytest.raises(SettingsError, match=r"shm_dir: .* is too long"):
+        RunDirectory(deep)

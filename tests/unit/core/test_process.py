@@ -26,6 +26,14 @@ def test_a_stop_request_wakes_who_waits_and_keeps_the_first_reason() -> None:
     assert (stop.requested, stop.reason, stop.urgent) == (True, "first", True)
 
 
+def test_who_asks_late_to_be_woken_is_woken_at_once() -> None:
+    stop = StopRequest()
+    stop.request("early")
+    woken: list[str] = []
+    stop.on_stop(lambda: woken.append(stop.reason))
+    assert woken == ["early"]
+
+
 def test_signals_ask_for_a_stop_at_any_moment_without_locking_up() -> None:
     """The main thread may hold the very lock that waking it needs, as a signal arrives."""
     code = (

@@ -84,7 +84,7 @@ class LiveServer:
         self.url = f"http://127.0.0.1:{self.port}"
         self.client = httpx2.Client(base_url=self.url, timeout=20)
         wait_until(lambda: backend.started or backend.start_error is not None)
-        wait_until(lambda: self.num_tasks() <= 3)
+        wait_until(lambda: self.num_tasks() <= 4)
         self._tasks_at_rest = self.num_tasks()
 
     def _run(self) -> None:

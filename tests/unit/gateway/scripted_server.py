@@ -1,7 +1,7 @@
 """A gateway process in front of a scripted backend, otherwise as `python -m dualpace.gateway`.
 
 Arguments are the gateway's own settings. The variable PAUSE_S says how many seconds lie between a
-generation's tokens (below 0: engines refuse to start).
+generation's tokens (-1: engines refuse to start; -2: they fail for good once started).
 """
 
 import os
@@ -35,7 +35,9 @@ def serve(settings: GatewaySettings, stop: StopRequest) -> None:
     [letter] = model.tokenizer.encode("a").ids
     steps: list[Step] = [letter, Pause(pause_s)] * 16
     backend = FakeBackend(always(*steps), vocab_size=256)
-    if pause_s < 0:
+    if pause_s == -2:
+        backend.failure.put_nowait(ProtocolError("the engines changed"))
+    elif pause_s < 0:
         backend.start_error = ProtocolError("the engines are of another release")
     gateway = build_gateway(settings, model, backend)
     with open_listener(settings) as listener:

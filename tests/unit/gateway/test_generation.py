@@ -52,6 +52,18 @@ def test_any_interleaving_of_two_ordered_streams_comes_out_in_order(data: st.Dat
     assert end == GenerationEnd(FinishReason.LENGTH)
 
 
+def test_a_token_said_again_counts_for_the_engine_that_made_it() -> None:
+    generation = NodeGeneration(2, FIRST, lambda _: None)
+    repeated = TokenEvent(1, 2, FIRST, 5, repeat=True)
+    generation.take(Engine.CPU, repeated)  # before the device's own word of it
+    generation.take(Engine.GPU, token(FIRST))
+    generation.take(Engine.CPU, token(FIRST + 1))
+    generation.take(Engine.CPU, FinishEvent(1, 2, FIRST + 2, FinishReason.STOP))
+    *tokens, _ = collect(generation)
+    engines = [t.engine for t in tokens if isinstance(t, GeneratedToken)]
+    assert engines == [Engine.GPU, Engine.CPU]
+
+
 def test_an_end_waits_for_the_tokens_before_it() -> None:
     generation = NodeGeneration(2, FIRST, lambda _: None)
     generation.take(Engine.CPU, FinishEvent(1, 2, FIRST + 2, FinishReason.STOP))

@@ -74,6 +74,17 @@ async def test_arguments_that_are_not_json_are_refused(prompts: PromptBuilder) -
         await prompts.chat([message("assistant", "x", tool_calls=[call])], 100)
 
 
+async def test_half_a_utf16_pair_within_arguments_is_refused(demo_model: ServedModel) -> None:
+    """JSON within JSON: the body itself is text, what its string says is not."""
+    source = "{% for m in messages %}{{ m.tool_calls[0].function.arguments.city }}{% endfor %}"
+    call = {"id": "c1", "function": {"name": "weather", "arguments": '{"city": "\\ud800"}'}}
+    with pytest.raises(ApiError, match="unpaired surrogate") as caught:
+        await with_template(demo_model, source).chat(
+            [message("assistant", "x", tool_calls=[call])], 100
+        )
+    assert caught.value.status == 400
+
+
 async def test_a_model_without_template_has_no_chat(plain_model: ServedModel) -> None:
     with pytest.raises(ApiError, match="no chat template") as caught:
         await PromptBuilder(plain_model, num_threads=1).chat([message("user", "x")], 100)

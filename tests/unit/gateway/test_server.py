@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,7 +23,8 @@ class Process:
 
     def __init__(self, pause_s: float, *flags: str, pass_fds: tuple[int, ...] = ()) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.address: tuple[str, int] = self._listener.getsockname()
+        self.url = f"http://127.0.0.1:{self.address[1]}"
         fd = self._listener.fileno()
         self.process = subprocess.Popen(
             [sys.executable, SCRIPT, "--model=-", f"--listen-fd={fd}", *flags],
@@ -143,6 +145,34 @@ def test_engines_that_refuse_end_the_process_with_1(start: Start) -> None:
     status, log = process.end()
     assert status == 1
     assert "the engines are of another release" in log.splitlines()[-1]
+
+
+def test_engines_that_fail_for_good_end_the_process_with_1(start: Start) -> None:
+    process = start(-2)
+    status, log = process.end()
+    assert status == 1
+    assert "the engines changed" in log.splitlines()[-1]
+
+
+def test_offers_of_another_protocol_do_not_cost_the_body(start: Start) -> None:
+    """As Java's HttpClient sends its first request, in one packet or with the body after it."""
+    process = start(0)
+    body = b'{"prompt": "x"}'
+    head = (
+        b"POST /v1/completions HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nHost: x\r\n"
+        b"HTTP2-Settings: AAEAAEAA\r\nUpgrade: h2c\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n" % len(body)
+    )
+    wait_until(lambda: httpx2.get(f"{process.url}/readyz").status_code == 200)
+    for parts in ((head + body,), (head, body)):
+        with socket.create_connection(process.address, timeout=10) as connection:
+            for part in parts:
+                connection.sendall(part)
+                time.sleep(0.1)
+            assert connection.recv(12) == b"HTTP/1.1 200"
+    process.process.send_signal(signal.SIGTERM)
+    status, log = process.end()
+    assert status == 0, log
 
 
 def run_module(*flags: str) -> tuple[int, str]:

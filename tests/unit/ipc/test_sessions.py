@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from dualpace.core.errors import ProtocolError
+from dualpace.core.errors import ProtocolError, SettingsError
 from dualpace.core.messages import (
     Cancel,
     EngineEvent,
@@ -111,6 +111,24 @@ def test_gateway_and_engine_hear_each_other_in_order(io: IoThread, tmp_path: Pat
     wait_for(lambda: listener.left == 1)
     assert received[-1] == GatewayLeft(1)
     assert not client.connected
+
+
+@pytest.mark.parametrize("name", ["a b", "a%20b", "a#b", "a?b", "ü", "a:b"])
+def test_sockets_may_lie_in_any_folder(io: IoThread, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name / "s"
+    path.parent.mkdir()
+    server = EngineServer(io, FACTS, lambda _: None)
+    client = EngineClient(Engine.GPU, path, 1, Listener())
+    io.spawn(client.run())
+    with serve_socket(io, path, (engine_handler(server.session),)):
+        assert path.is_socket()
+        wait_for(lambda: client.connected)
+
+
+def test_a_path_too_long_for_a_socket_is_named(io: IoThread, tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 107)
+    with pytest.raises(SettingsError, match="too long"), serve_socket(io, path, ()):
+        pass
 
 
 def test_an_engine_notices_a_gateway_that_goes(io: IoThread, tmp_path: Path) -> None:

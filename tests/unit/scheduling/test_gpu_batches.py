@@ -2,7 +2,14 @@
 
 import pytest
 
-from dualpace.core.messages import FinishEvent, Submit, TokenEvent
+from dualpace.core.messages import (
+    FinishEvent,
+    Release,
+    ReturnCause,
+    Returned,
+    Submit,
+    TokenEvent,
+)
 from dualpace.core.request import FinishReason, Request
 from dualpace.scheduling.gpu import GpuScheduler
 from dualpace.scheduling.gpu_state import GpuLimits
@@ -166,3 +173,10 @@ def test_no_iteration_exceeds_the_budget(budget: int) -> None:
         assert 0 < step(scheduler).num_tokens <= budget
         iterations += 1
         assert iterations < 1000
+
+
+def test_what_the_host_gives_back_of_a_request_that_is_gone_is_released() -> None:
+    scheduler = make_scheduler()
+    scheduler.host_event(Returned(5, ReturnCause.RECALLED, 9, (1,), (2, 3)))
+    scheduler.host_event(Returned(6, ReturnCause.EVICTED, 9, (1,), ()))  # holds nothing
+    assert scheduler.drain().commands == (Release(5),)

@@ -17,7 +17,9 @@ def make_node(
     gpu = GpuLimits(
         num_blocks=device_blocks, block_size=4, max_running=max_running, token_budget=64
     )
-    host = HostLimits(num_blocks=host_blocks, block_size=4, num_slots=64, max_batch=64)
+    host = HostLimits(
+        num_blocks=host_blocks, block_size=4, num_slots=64, max_batch=64, max_blocks_per_sequence=64
+    )
     return TwoSchedulers(gpu, host, placement_from_text("auto"))
 
 

@@ -32,7 +32,13 @@ def make_node(
         max_running=max_running,
         token_budget=token_budget,
     )
-    host = HostLimits(num_blocks=host_blocks, block_size=4, num_slots=slots, max_batch=max_batch)
+    host = HostLimits(
+        num_blocks=host_blocks,
+        block_size=4,
+        num_slots=slots,
+        max_batch=max_batch,
+        max_blocks_per_sequence=64,
+    )
     return TwoSchedulers(gpu, host, placement_from_text(placement))
 
 

@@ -8,6 +8,7 @@ import torch
 
 from dualpace.checkpoint import Checkpoint, open_checkpoint
 from dualpace.core.clock import SystemClock
+from dualpace.core.errors import PeerLostError
 from dualpace.core.process import StopRequest
 from dualpace.core.request import Engine
 from dualpace.core.service import service_main
@@ -52,7 +53,9 @@ def _serve(settings: CpuEngineSettings, stop: StopRequest) -> None:
         check=stop.check,
     )
     if decoder is None:
-        decoder = _load(checkpoint, TORCH_DTYPES[arena.geometry.kv_dtype], stop)
+        geometry = arena.geometry
+        longest = geometry.max_blocks_per_sequence * geometry.block_size
+        decoder = _load(checkpoint, TORCH_DTYPES[geometry.kv_dtype], stop, longest)
     try:
         _run(settings, decoder, arena, _facts(checkpoint, arena.geometry), stop)
     finally:
@@ -87,6 +90,11 @@ def _run(
             while not stop.requested:
                 if not engine.step():
                     inbox.wait(STATUS_INTERVAL_S)
+                if engine.orphaned_s > settings.orphan_grace_s:
+                    raise PeerLostError(
+                        "the gpu-engine went away and nothing is left to decode here; "
+                        "its successor makes a new arena"
+                    )
 
 
 def _limits(settings: CpuEngineSettings, geometry: ArenaGeometry) -> HostLimits:
@@ -94,6 +102,7 @@ def _limits(settings: CpuEngineSettings, geometry: ArenaGeometry) -> HostLimits:
         num_blocks=geometry.num_blocks,
         block_size=geometry.block_size,
         num_slots=geometry.num_slots,
+        max_blocks_per_sequence=geometry.max_blocks_per_sequence,
         max_batch=settings.max_batch,
     )
 
@@ -119,12 +128,15 @@ def _log_ready(settings: CpuEngineSettings, decoder: Decoder, geometry: ArenaGeo
     )
 
 
-def _load(checkpoint: Checkpoint, dtype: torch.dtype, stop: StopRequest) -> Decoder:
+def _load(
+    checkpoint: Checkpoint, dtype: torch.dtype, stop: StopRequest, longest: int | None = None
+) -> Decoder:
     return load_decoder(
         checkpoint,
         dtype=dtype,
         device=torch.device("cpu"),
         progress=log_progress(log, "loading weights", stop.check),
+        max_positions=longest,
     )
 
 

@@ -73,7 +73,18 @@ class CpuEngine:
         self._pulse = Pulse(arena.heartbeat(Engine.CPU), gateways, clock, self.gauges)
         self._session: int | None = None
         """The handoff session with the gpu-engine, as far as the inbox has told."""
+        self._device_left_s: float | None = None
         self._tokens = 0
+
+    @property
+    def orphaned_s(self) -> float:
+        """Seconds since the gpu-engine went away with nothing left to do here; 0 otherwise.
+
+        A new gpu-engine makes a new arena, once nobody uses this one.
+        """
+        if self._device_left_s is None or self._scheduler.num_sequences:
+            return 0.0
+        return self._clock.now() - self._device_left_s
 
     def step(self) -> bool:
         """One iteration. Returns whether there was anything to compute."""
@@ -111,9 +122,11 @@ class CpuEngine:
             self._scheduler.cancel_gateway(item.gateway_id)
         elif isinstance(item, DeviceJoined):
             self._session = item.session
+            self._device_left_s = None
             self._scheduler.device_joined()
         elif isinstance(item, DeviceLeft):
             self._session = None
+            self._device_left_s = self._clock.now()
             self._scheduler.device_lost("the gpu-engine went away")
         elif isinstance(item, Submit):
             log.error("a gateway submitted to the cpu-engine; only the gpu-engine takes requests")

@@ -27,9 +27,13 @@ class CpuEngineSettings(ServiceSettings):
     attach_timeout_s: float = setting(
         "How long to wait for the gpu-engine to make the arena.", default=600.0
     )
+    orphan_grace_s: float = setting(
+        "How long to stay, with nothing to decode, once the gpu-engine has gone.", default=5.0
+    )
 
     def __post_init__(self) -> None:
         require(self.max_batch > 0, "max_batch must be positive")
+        require(self.orphan_grace_s >= 0, "orphan_grace_s must not be negative")
         require(self.threads >= 0, "threads must not be negative")
         require(Path(self.run_dir).is_dir(), f"run_dir: {self.run_dir} is not a directory")
 

@@ -100,6 +100,10 @@ class Backend(Protocol):
         """Cancel what is running and disconnect."""
         ...
 
+    async def failed(self) -> Exception:
+        """Wait, once started, for what makes it impossible to serve any more; return it."""
+        ...
+
     @property
     def info(self) -> NodeInfo:
         """Facts of the node; valid once started."""

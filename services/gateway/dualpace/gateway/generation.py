@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 from dualpace.core.messages import EngineEvent, TokenEvent
-from dualpace.core.request import Engine, FinishReason
+from dualpace.core.request import Engine, FinishReason, other_engine
 from dualpace.gateway.backend import GeneratedToken, GenerationEnd
 
 
@@ -68,7 +68,8 @@ class NodeGeneration:
     def _take_token(self, engine: Engine, event: TokenEvent) -> None:
         if event.position < self._next:
             return
-        token = GeneratedToken(event.position, event.token_id, engine, event.logprobs)
+        maker = other_engine(engine) if event.repeat else engine
+        token = GeneratedToken(event.position, event.token_id, maker, event.logprobs)
         self._early.setdefault(event.position, token)
         while self._next in self._early:
             self._ready.put_nowait(self._early.pop(self._next))

@@ -22,9 +22,9 @@ class Lifecycle:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self.on_failed_start: Callable[[], None] = lambda: None
-        """Called when the backend cannot be started; `raise_failure` has the reason."""
-        self._starting: asyncio.Task[None] | None = None
+        self.on_failure: Callable[[], None] = lambda: None
+        """Called when the backend cannot serve, or not any more; `raise_failure` has the reason."""
+        self._backend_task: asyncio.Task[None] | None = None
         self._started = False
         self._failure: Exception | None = None
         self._draining = False
@@ -36,13 +36,13 @@ class Lifecycle:
 
     def start(self) -> None:
         """Begin to connect to the engines, in the background: probes are answered meanwhile."""
-        self._starting = asyncio.create_task(self._start())
+        self._backend_task = asyncio.create_task(self._run_backend())
 
     async def stop(self) -> None:
         """Disconnect from the engines."""
-        if self._starting is not None:
-            self._starting.cancel()
-            await asyncio.gather(self._starting, return_exceptions=True)
+        if self._backend_task is not None:
+            self._backend_task.cancel()
+            await asyncio.gather(self._backend_task, return_exceptions=True)
         try:
             await asyncio.wait_for(self.backend.stop(), _STOP_TIMEOUT_S)
         except TimeoutError:
@@ -68,7 +68,7 @@ class Lifecycle:
         return self.backend.info
 
     def raise_failure(self) -> None:
-        """Raise what made the start fail, if it did."""
+        """Raise what made it impossible to serve, if something did."""
         if self._failure is not None:
             raise self._failure
 
@@ -127,12 +127,12 @@ class Lifecycle:
             return False
         return True
 
-    async def _start(self) -> None:
+    async def _run_backend(self) -> None:
         try:
             await self.backend.start()
-        except Exception as error:  # noqa: BLE001 - told to whoever runs the server
-            self._failure = error
-            self.on_failed_start()
-        else:
             self._started = True
             log.info("ready: up to %d tokens a request", self.backend.info.max_model_len)
+            self._failure = await self.backend.failed()
+        except Exception as error:  # noqa: BLE001 - told to whoever runs the server
+            self._failure = error
+        self.on_failure()

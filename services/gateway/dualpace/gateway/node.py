@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dualpace.core.clock import Clock
-from dualpace.core.errors import PeerLostError, ProtocolError
+from dualpace.core.errors import PeerLostError, ProtocolError, StoppedError
 from dualpace.core.messages import Cancel, EngineEvent, Submit
 from dualpace.core.request import Engine, Request
 from dualpace.gateway.backend import EngineState, GenerationParams, NodeInfo
@@ -77,8 +77,18 @@ class NodeBackend:
         for task in self._tasks:
             task.cancel()
         for task in self._tasks:
-            with contextlib.suppress(asyncio.CancelledError, ProtocolError):
+            # What ended it before is told by `start` or `failed`.
+            with contextlib.suppress(asyncio.CancelledError, Exception):
                 await task
+
+    async def failed(self) -> Exception:
+        """Wait for a session that can never be had again, such as with an engine of another model.
+
+        Sessions that merely break are tried again and do not end the wait.
+        """
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
+        errors = [task.exception() for task in done if not task.cancelled()]
+        return next((e for e in errors if isinstance(e, Exception)), StoppedError("disconnected"))
 
     @property
     def info(self) -> NodeInfo:
@@ -110,7 +120,7 @@ class NodeBackend:
                 return f"the {name} has not reported yet"
             if state.heartbeat_age_s > self._engine_timeout_s:
                 return f"the {name} has not been heard of for {state.heartbeat_age_s:.0f} s"
-        if not self._gauges[Engine.GPU].get("host_connected"):
+        if not self._gauges.get(Engine.GPU, {}).get("host_connected"):
             return "the gpu-engine has no session with the cpu-engine"
         return None
 
@@ -155,6 +165,7 @@ class NodeBackend:
         A request may be on its way between the engines, and its tokens with it.
         """
         self._last_sign_s.pop(engine, None)
+        self._gauges.pop(engine, None)
         generations = list(self._generations.values())
         self._generations.clear()
         if not self._stopping:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from dualpace.core.request import MAX_STOP_TOKEN_IDS, MAX_TOP_K, SamplingParams
 from dualpace.gateway.backend import GenerationParams, NodeInfo
-from dualpace.gateway.errors import context_length_exceeded, invalid
+from dualpace.gateway.errors import context_length_exceeded, invalid, shorten
 from dualpace.gateway.model import SamplingDefaults, ServedModel
 from dualpace.gateway.prompts import TokenizedPrompt
 from dualpace.gateway.protocol.chat import ChatRequest
@@ -62,8 +62,8 @@ def check_choice_count(request: GenerationRequest, num_prompts: int, max_choices
     """Raise ApiError 400 if the request asks for too many generations at once."""
     if request.n * num_prompts > max_choices:
         prompts = f" times {num_prompts} prompts" if num_prompts > 1 else ""
-        message = f"{request.n}{prompts} is more than the {max_choices} generations allowed at once"
-        raise invalid("n", message)
+        asked = f"{shorten(request.n)}{prompts}"
+        raise invalid("n", f"{asked} is more than the {max_choices} generations allowed at once")
 
 
 def plan_choices(
@@ -150,8 +150,8 @@ def _max_tokens(num_prompt: int, prompt_param: str, limit: TokenLimit, info: Nod
     if limit.max_tokens > rest and limit.explicit:
         raise context_length_exceeded(
             limit.param,
-            f"{limit.max_tokens} tokens after a prompt of {num_prompt} are "
-            f"{num_prompt + limit.max_tokens}; prompt and generated tokens together may be "
-            f"{info.max_model_len}",
+            f"{shorten(limit.max_tokens)} tokens after a prompt of {num_prompt} are "
+            f"{shorten(num_prompt + limit.max_tokens)}; prompt and generated tokens together may "
+            f"be {info.max_model_len}",
         )
     return min(limit.max_tokens, rest)

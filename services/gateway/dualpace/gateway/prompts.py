@@ -88,6 +88,10 @@ class PromptBuilder:
         return TokenizedPrompt(self._encode(prompt, "prompt", True), prompt)
 
     def _encode(self, text: str, param: str, add_special_tokens: bool) -> tuple[int, ...]:
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # written as an escape within JSON that was text itself
+            raise invalid(param, "has an unpaired surrogate, which is not text") from None
         # Encoding a single text holds the interpreter lock all along; a batch of one does not.
         [encoding] = self._model.tokenizer.encode_batch_fast(
             [text], add_special_tokens=add_special_tokens

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from dualpace.core.process import StopRequest
 from dualpace.core.sockets import listen_tcp
+from dualpace.gateway.http_protocol import NoUpgrades
 from dualpace.gateway.serving import Gateway
 from dualpace.gateway.settings import GatewaySettings
 
@@ -48,6 +49,7 @@ class GatewayServer(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 lifespan="on",
+                http=NoUpgrades,
                 ws="none",
                 timeout_keep_alive=_KEEP_ALIVE_S,
                 timeout_graceful_shutdown=_CLOSE_TIMEOUT_S,
@@ -59,7 +61,7 @@ class GatewayServer(uvicorn.Server):
         self._stop = stop
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
-        self._lifecycle.on_failed_start = self._exit
+        self._lifecycle.on_failure = self._exit
         stop.on_stop(self._stop_requested)
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:

@@ -9,13 +9,13 @@ import torch
 
 from dualpace.checkpoint import Checkpoint, open_checkpoint
 from dualpace.core.clock import SystemClock
-from dualpace.core.errors import SettingsError
+from dualpace.core.errors import CapacityError, SettingsError
 from dualpace.core.process import StopRequest
 from dualpace.core.request import Engine
 from dualpace.core.service import service_main
 from dualpace.gpu_engine.device import CpuDevice, CudaDevice, Device
 from dualpace.gpu_engine.engine import GpuEngine
-from dualpace.gpu_engine.memory import MemoryPlan, plan_memory
+from dualpace.gpu_engine.memory import MemoryPlan, longest_sequence, plan_memory
 from dualpace.gpu_engine.runner import GpuRunner
 from dualpace.gpu_engine.settings import GpuEngineSettings
 from dualpace.ipc.arena import Arena, require_space
@@ -70,6 +70,7 @@ def _serve(settings: GpuEngineSettings, stop: StopRequest) -> None:
         dtype=dtype,
         device=device.torch_device,
         progress=log_progress(log, "loading weights", stop.check),
+        max_positions=longest_sequence(settings, checkpoint.config),
     )
     memory = plan_memory(settings, checkpoint.config, dtype, device.free_bytes())
     log.info("%s", memory)
@@ -77,7 +78,9 @@ def _serve(settings: GpuEngineSettings, stop: StopRequest) -> None:
         run_dir,
         memory.arena,
         checkpoint.fingerprint,
-        log_progress(log, "preparing the arena", stop.check),
+        timeout_s=settings.arena_timeout_s,
+        progress=log_progress(log, "preparing the arena", stop.check),
+        check=stop.check,
     )
     node = _Node(checkpoint=checkpoint, device=device, decoder=decoder, memory=memory, arena=arena)
     try:
@@ -132,13 +135,18 @@ def _run(settings: GpuEngineSettings, node: _Node, stop: StopRequest) -> None:
 
 
 def _runner(settings: GpuEngineSettings, node: _Node, host_pool: KvPool) -> GpuRunner:
-    device_pool = KvPool.allocate(
-        node.checkpoint.config,
-        node.memory.device_blocks,
-        settings.block_size,
-        dtype=node.decoder.dtype,
-        device=node.device.torch_device,
-    )
+    try:
+        device_pool = KvPool.allocate(
+            node.checkpoint.config,
+            node.memory.device_blocks,
+            settings.block_size,
+            dtype=node.decoder.dtype,
+            device=node.device.torch_device,
+        )
+    except RuntimeError as error:  # torch's word for no memory
+        raise CapacityError(
+            f"device_kv_mib: no memory for {node.memory.device_blocks} KV blocks: {error}"
+        ) from None
     return GpuRunner(
         decoder=node.decoder,
         device=node.device,

@@ -31,6 +31,11 @@ class MemoryPlan:
         )
 
 
+def longest_sequence(settings: GpuEngineSettings, config: ModelConfig) -> int:
+    """Return the most tokens of a request that model and settings allow, memory aside."""
+    return min(config.context_length, settings.max_model_len or config.context_length)
+
+
 def plan_memory(
     settings: GpuEngineSettings, config: ModelConfig, dtype: torch.dtype, free_device_bytes: int
 ) -> MemoryPlan:
@@ -49,7 +54,6 @@ def plan_memory(
         )
 
     def geometry_of(num_blocks: int) -> ArenaGeometry:
-        longest = min(config.context_length, settings.max_model_len or config.context_length)
         return ArenaGeometry(
             num_layers=config.num_layers,
             num_blocks=num_blocks,
@@ -58,7 +62,7 @@ def plan_memory(
             head_dim=config.head_dim,
             kv_dtype=KV_DTYPES[dtype],
             num_slots=settings.host_slots,
-            max_blocks_per_sequence=blocks_for(longest, size),
+            max_blocks_per_sequence=blocks_for(longest_sequence(settings, config), size),
         )
 
     host_blocks = arena_blocks(settings.arena_mib << 20, geometry_of)

@@ -30,6 +30,10 @@ class GpuEngineSettings(ServiceSettings):
         "KV memory on the device; 0 takes what is free (CUDA) or 512 MiB (CPU).", default=0
     )
     arena_mib: int = setting("Host memory of the arena, KV of the cpu-engine.", default=1024)
+    arena_timeout_s: float = setting(
+        "How long to wait for a cpu-engine that still uses the arena of a gpu-engine that died.",
+        default=60.0,
+    )
     host_slots: int = setting("Most sequences on the host at once.", default=256)
     max_model_len: int | None = setting(
         "Most tokens of a request; unset: what the model and the KV memory allow.", default=None
@@ -48,6 +52,7 @@ class GpuEngineSettings(ServiceSettings):
     def __post_init__(self) -> None:
         for name in ("arena_mib", "host_slots"):
             require(getattr(self, name) > 0, f"{name} must be positive")
+        require(self.arena_timeout_s >= 0, "arena_timeout_s must not be negative")
         for name in ("device_kv_mib", "max_running", "token_budget", "threads"):
             require(getattr(self, name) >= 0, f"{name} must not be negative")
         require(
