@@ -18,7 +18,7 @@ from dualpace.checkpoint.config import (
     YarnScaling,
 )
 from dualpace.checkpoint.demo import fetch_demo_model
-from dualpace.checkpoint.generation import GenerationDefaults
+from dualpace.checkpoint.generation import GenerationDefaults, end_token_ids
 from dualpace.checkpoint.opening import open_checkpoint
 from dualpace.checkpoint.source import resolve_model
 from dualpace.checkpoint.tokenizer import TokenizerAssets
@@ -39,6 +39,7 @@ __all__ = [
     "TensorInfo",
     "TokenizerAssets",
     "YarnScaling",
+    "end_token_ids",
     "fetch_demo_model",
     "float32_values",
     "open_checkpoint",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dualpace.checkpoint.fields import Fields, load_json_object
+from dualpace.checkpoint.tokenizer import TokenizerAssets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +18,7 @@ class GenerationDefaults:
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
+    repetition_penalty: float | None = None
 
 
 def read_generation_config(directory: Path, model_config: dict[str, Any]) -> GenerationDefaults:
@@ -38,7 +40,14 @@ def read_generation_config(directory: Path, model_config: dict[str, Any]) -> Gen
         top_p=_sampling_number(fields, "top_p", maximum=1.0, zero=False),
         top_k=fields.integer("top_k", minimum=0) if "top_k" in fields else None,
         min_p=_sampling_number(fields, "min_p", maximum=1.0),
+        repetition_penalty=_sampling_number(fields, "repetition_penalty", zero=False),
     )
+
+
+def end_token_ids(generation: GenerationDefaults, assets: TokenizerAssets) -> tuple[int, ...]:
+    """Return every token that ends a text of the model: the publisher's and the tokenizer's."""
+    own = () if assets.eos_token_id is None else (assets.eos_token_id,)
+    return tuple(dict.fromkeys(generation.eos_token_ids + own))
 
 
 def token_ids(fields: Fields, name: str) -> tuple[int, ...]:

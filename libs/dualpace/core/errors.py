@@ -28,6 +28,10 @@ class ProtocolError(DualPaceError):
     """A peer sent something that this version does not understand."""
 
 
+class GrammarError(DualPaceError):
+    """A grammar is malformed, too complex, or allows nothing more; the text is for the client."""
+
+
 class StoppedError(DualPaceError):
     """A stop was requested before the service was ready: no failure."""
 

@@ -4,7 +4,8 @@ Plain values: codecs and transports live in `ipc`.
 
 Three conversations, each ordered within itself and with no order between them:
 
-- gateway to an engine: `Submit`, `Cancel`;  an engine to its gateway: `TokenEvent`, `FinishEvent`.
+- gateway to an engine: `Submit`, `Cancel`;  an engine to its gateway: `TokenEvent`, `FinishEvent`,
+  `PromptLogprobs`.
 - gpu-engine to cpu-engine: `Reserve`, `Commit`, `Recall`, `Release`, `Cancel`.
 - cpu-engine to gpu-engine: `Reserved`, `Refused`, `Returned`, `Finished`, `HostStatus`.
 
@@ -39,6 +40,8 @@ class TokenLogprobs:
 
     chosen: float
     top: tuple[tuple[int, float], ...]
+    rank: int | None = None
+    """Place of the chosen token among all, from 1; told of prompt tokens alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,21 @@ class FinishEvent:
     message: str = ""
 
 
-EngineEvent = TokenEvent | FinishEvent
+@dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """Log-probabilities of prompt tokens at `start` and the positions after it.
+
+    All of them come before the request's first token; a recomputed prompt repeats them. `chosen`
+    is the prompt's own token. Position 0 has none: nothing comes before it.
+    """
+
+    gateway_id: int
+    request_id: int
+    start: int
+    tokens: tuple[TokenLogprobs, ...]
+
+
+EngineEvent = TokenEvent | FinishEvent | PromptLogprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +94,8 @@ class Reserve:
 
     request_id: int
     num_tokens: int
+    grammar: str = ""
+    """The request's grammar, so that it is compiled by the time of the commit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,25 @@
 """What a client asks for, as it travels from the gateway to whichever engine owns the request."""
 
 import enum
+import math
 from dataclasses import dataclass
 
 MAX_STOP_TOKEN_IDS = 32
-"""Stop ids that the sequence table has room for; a request with more is refused at the gateway."""
+"""Stop ids of a request; one with more is refused at the gateway."""
 
 MAX_LOGPROBS = 20
+
+MAX_LOGIT_BIAS = 100.0
+"""Of one token, either way: enough to force or to ban it."""
+
+MAX_BIASED_TOKENS = 1024
+
+MAX_ALLOWED_TOKENS = 1024
+
+MAX_PENALTY = 2.0
+"""Of presence and frequency, either way."""
+
+MIN_PRIORITY, MAX_PRIORITY = -(1 << 31), (1 << 31) - 1
 
 MAX_TOP_K = (1 << 31) - 1
 
@@ -30,6 +43,49 @@ class FinishReason(enum.IntEnum):
     LENGTH = 2
     CANCELLED = 3
     ERROR = 4
+    REFUSED = 5
+    """What the client asked for cannot be done; the message says what, and is for the client."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogitAdjustments:
+    """What changes a row's logits before a token is chosen. By default nothing does."""
+
+    presence_penalty: float = 0.0
+    """Taken off the logits of tokens that were generated before."""
+    frequency_penalty: float = 0.0
+    """Taken off as often as the token was generated."""
+    repetition_penalty: float = 1.0
+    """Divides positive and multiplies negative logits of tokens in the prompt or generated."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """Added, by token id."""
+    allowed_token_ids: tuple[int, ...] = ()
+    """The only tokens that may be chosen; empty: all."""
+    min_tokens: int = 0
+    """Stop tokens are not chosen before so many tokens were generated."""
+    grammar: str = ""
+    """What the generated text must be: a grammar in llguidance's format; empty: anything."""
+
+    def __post_init__(self) -> None:
+        assert -MAX_PENALTY <= self.presence_penalty <= MAX_PENALTY
+        assert -MAX_PENALTY <= self.frequency_penalty <= MAX_PENALTY
+        assert self.repetition_penalty > 0.0
+        assert math.isfinite(self.repetition_penalty)
+        assert len(self.logit_bias) <= MAX_BIASED_TOKENS
+        assert all(-MAX_LOGIT_BIAS <= bias <= MAX_LOGIT_BIAS for _, bias in self.logit_bias)
+        assert len(self.allowed_token_ids) <= MAX_ALLOWED_TOKENS
+        assert self.min_tokens >= 0
+
+    @property
+    def penalises(self) -> bool:
+        """Whether the tokens so far change the logits."""
+        plain = self.presence_penalty == self.frequency_penalty == 0.0
+        return not plain or self.repetition_penalty != 1.0
+
+    @property
+    def neutral(self) -> bool:
+        """Whether nothing is changed."""
+        return self == LogitAdjustments()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +102,8 @@ class SamplingParams:
     """Unsigned, 64 bits."""
     logprobs: int | None = None
     """How many alternatives to report beside the chosen token's log-probability; None: neither."""
+    adjustments: LogitAdjustments | None = None
+    """None for the many requests that want none: their rows are sampled as they are."""
 
     def __post_init__(self) -> None:
         assert self.temperature >= 0.0
@@ -54,6 +112,11 @@ class SamplingParams:
         assert 0.0 <= self.min_p <= 1.0
         assert 0 <= self.seed < 1 << 64
         assert self.logprobs is None or 0 <= self.logprobs <= MAX_LOGPROBS
+
+    @property
+    def grammar(self) -> str:
+        """The grammar of the generated text; empty: there is none."""
+        return "" if self.adjustments is None else self.adjustments.grammar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +134,22 @@ class Request:
     sampling: SamplingParams = SamplingParams()
     arrival_s: float = 0.0
     """Reading of the node's monotonic clock; ranks requests by age."""
+    priority: int = 0
+    """Lower is sooner; requests of equal priority go by age."""
+    prompt_logprobs: int | None = None
+    """How many alternatives to report for each prompt token but the first; None: no report."""
 
     def __post_init__(self) -> None:
         assert self.prompt_tokens > 0
         assert self.max_tokens > 0
         assert len(self.stop_token_ids) <= MAX_STOP_TOKEN_IDS
+        assert MIN_PRIORITY <= self.priority <= MAX_PRIORITY
+        assert self.prompt_logprobs is None or 0 <= self.prompt_logprobs <= MAX_LOGPROBS
+
+    @property
+    def rank(self) -> tuple[int, float, int]:
+        """Orders requests, the most urgent first; ties go by id, so that every run agrees."""
+        return (self.priority, self.arrival_s, self.request_id)
 
     @property
     def max_total_tokens(self) -> int:

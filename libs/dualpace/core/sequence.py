@@ -28,9 +28,9 @@ class Sequence:
         return len(self.tokens)
 
     @property
-    def age_key(self) -> tuple[float, int]:
-        """Orders sequences oldest first; equal arrivals by id, so that every run agrees."""
-        return (self.request.arrival_s, self.request.request_id)
+    def age_key(self) -> tuple[int, float, int]:
+        """Orders sequences, the most urgent first, then the oldest."""
+        return self.request.rank
 
     def append(self, token_id: int) -> FinishReason | None:
         """Add a generated token; return why the sequence ends with it, if it does."""

@@ -65,7 +65,11 @@ class Arena:
         self.block_tokens: npt.NDArray[np.int32] = self._view(
             self.layout.block_tokens, np.dtype("<i4")
         ).reshape(geometry.num_blocks, geometry.block_size)
-        self.sequences = SequenceTable(self._view(self.layout.sequences, SLOT))
+        requests = self._view(self.layout.requests, np.dtype("u1"))
+        self.sequences = SequenceTable(
+            self._view(self.layout.sequences, SLOT),
+            requests.reshape(geometry.num_slots, geometry.request_bytes),
+        )
 
     @classmethod
     def create(
@@ -162,6 +166,15 @@ class Arena:
         """Return the token id at a position of the sequence in a slot."""
         block = self.block_tables[slot, position // self.geometry.block_size]
         return int(self.block_tokens[block, position % self.geometry.block_size])
+
+    def tokens_of(self, slot: int, begin: int, end: int) -> list[int]:
+        """Return the token ids at positions `begin` .. `end - 1` of the sequence in a slot."""
+        size = self.geometry.block_size
+        first = begin // size
+        blocks = self.block_tables[slot, first : -(-end // size)]
+        ids = self.block_tokens[blocks].reshape(-1)
+        token_ids: list[int] = ids[begin - first * size : end - first * size].tolist()
+        return token_ids
 
     def huge_page_bytes(self) -> int:
         """Return how much of this process's arena mapping the kernel maps with huge pages."""

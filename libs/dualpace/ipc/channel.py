@@ -8,7 +8,7 @@ Everything that leaves is posted and never waits: an engine's clock does not dep
 
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -28,6 +28,13 @@ class GatewayLeft:
     """A gateway's session ended; nobody waits for its requests any more."""
 
     gateway_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarReady:
+    """A submitted request's grammar has been compiled, well or not."""
+
+    request_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,7 @@ class DeviceLeft:
 
 
 GatewayInput = Submit | Cancel | GatewayLeft
-GpuInput = GatewayInput | HandoffEvent | HostJoined | HostLeft
+GpuInput = GatewayInput | GrammarReady | HandoffEvent | HostJoined | HostLeft
 CpuInput = GatewayInput | HandoffCommand | DeviceJoined | DeviceLeft
 
 
@@ -97,6 +104,18 @@ class GatewayPort(Protocol):
 
     def post_status(self, gauges: Mapping[str, float]) -> None:
         """Send the engine's numbers to every gateway."""
+        ...
+
+
+class GrammarCompiler(Protocol):
+    """Compiles grammars outside the engine's thread."""
+
+    def prepare(self, grammar: str, done: Callable[[], None]) -> None:
+        """Compile, then call `done` in whatever thread."""
+        ...
+
+    def ready(self, grammar: str) -> bool:
+        """Whether a sampler would not have to wait for it."""
         ...
 
 

@@ -12,6 +12,7 @@ from dualpace.core.messages import (
     HandoffCommand,
     HandoffEvent,
     HostStatus,
+    PromptLogprobs,
     Recall,
     Refused,
     Release,
@@ -23,10 +24,10 @@ from dualpace.core.messages import (
     TokenEvent,
     TokenLogprobs,
 )
-from dualpace.core.request import FinishReason, Request, SamplingParams
+from dualpace.core.request import FinishReason, LogitAdjustments, Request, SamplingParams
 from dualpace.ipc.proto import engine_pb2 as pb
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Version of the conversations; both sides say theirs, and unequal ones part at once."""
 
 
@@ -46,9 +47,17 @@ def encode_request(request: Request) -> pb.Request:
             min_p=sampling.min_p,
             seed=sampling.seed,
             logprobs=sampling.logprobs,
+            adjustments=_encode_adjustments(sampling.adjustments),
         ),
         arrival_s=request.arrival_s,
+        priority=request.priority,
+        prompt_logprobs=request.prompt_logprobs,
     )
+
+
+def encoded_size(request: Request) -> int:
+    """Return the bytes that a request takes in the arena."""
+    return encode_request(request).ByteSize()
 
 
 def decode_request(message: pb.Request) -> Request:
@@ -68,11 +77,47 @@ def decode_request(message: pb.Request) -> Request:
                 min_p=sampling.min_p,
                 seed=sampling.seed,
                 logprobs=sampling.logprobs if sampling.HasField("logprobs") else None,
+                adjustments=(
+                    _decode_adjustments(sampling.adjustments)
+                    if sampling.HasField("adjustments")
+                    else None
+                ),
             ),
             arrival_s=message.arrival_s,
+            priority=message.priority,
+            prompt_logprobs=(
+                message.prompt_logprobs if message.HasField("prompt_logprobs") else None
+            ),
         )
-    except AssertionError as error:
+    except (AssertionError, ValueError) as error:
         raise ProtocolError("a request is out of bounds") from error
+
+
+def _encode_adjustments(adjustments: LogitAdjustments | None) -> pb.LogitAdjustments | None:
+    if adjustments is None:
+        return None
+    return pb.LogitAdjustments(
+        presence_penalty=adjustments.presence_penalty,
+        frequency_penalty=adjustments.frequency_penalty,
+        repetition_penalty=adjustments.repetition_penalty,
+        biased_token_ids=[token_id for token_id, _ in adjustments.logit_bias],
+        biases=[bias for _, bias in adjustments.logit_bias],
+        allowed_token_ids=adjustments.allowed_token_ids,
+        min_tokens=adjustments.min_tokens,
+        grammar=adjustments.grammar,
+    )
+
+
+def _decode_adjustments(message: pb.LogitAdjustments) -> LogitAdjustments:
+    return LogitAdjustments(
+        presence_penalty=message.presence_penalty,
+        frequency_penalty=message.frequency_penalty,
+        repetition_penalty=message.repetition_penalty,
+        logit_bias=tuple(zip(message.biased_token_ids, message.biases, strict=True)),
+        allowed_token_ids=tuple(message.allowed_token_ids),
+        min_tokens=message.min_tokens,
+        grammar=message.grammar,
+    )
 
 
 def encode_submit(submit: Submit) -> pb.GatewayMessage:
@@ -104,55 +149,62 @@ def encode_events(events: Iterable[EngineEvent]) -> pb.EngineMessage:
     """Encode a batch of tokens and ends."""
     message = pb.EngineMessage()
     for event in events:
-        if isinstance(event, FinishEvent):
-            message.events.add().finish.CopyFrom(
-                pb.FinishEvent(
-                    request_id=event.request_id,
-                    end_position=event.end_position,
-                    reason=event.reason,
-                    message=event.message,
-                )
-            )
-            continue
-        token = message.events.add().token
-        token.request_id = event.request_id
-        token.position = event.position
-        token.token_id = event.token_id
-        token.repeat = event.repeat
-        if event.logprobs is not None:
-            token.logprobs.chosen = event.logprobs.chosen
-            for token_id, logprob in event.logprobs.top:
-                token.logprobs.top.add(token_id=token_id, logprob=logprob)
+        out = message.events.add()
+        if isinstance(event, TokenEvent):
+            out.token.request_id = event.request_id
+            out.token.position = event.position
+            out.token.token_id = event.token_id
+            out.token.repeat = event.repeat
+            if event.logprobs is not None:
+                _encode_logprobs(event.logprobs, out.token.logprobs)
+        elif isinstance(event, FinishEvent):
+            out.finish.request_id = event.request_id
+            out.finish.end_position = event.end_position
+            out.finish.reason = event.reason
+            out.finish.message = event.message
+        else:
+            out.prompt_logprobs.request_id = event.request_id
+            out.prompt_logprobs.start = event.start
+            for logprobs in event.tokens:
+                _encode_logprobs(logprobs, out.prompt_logprobs.tokens.add())
     return message
+
+
+def _encode_logprobs(logprobs: TokenLogprobs, out: pb.TokenLogprobs) -> None:
+    out.chosen = logprobs.chosen
+    for token_id, logprob in logprobs.top:
+        out.top.add(token_id=token_id, logprob=logprob)
+    if logprobs.rank is not None:
+        out.rank = logprobs.rank
+
+
+def _decode_logprobs(message: pb.TokenLogprobs) -> TokenLogprobs:
+    top = tuple((t.token_id, t.logprob) for t in message.top)
+    return TokenLogprobs(message.chosen, top, message.rank if message.HasField("rank") else None)
 
 
 def decode_events(message: pb.EngineMessage, gateway_id: int) -> list[EngineEvent]:
     """Decode a batch of tokens and ends."""
-    events: list[EngineEvent] = []
-    for event in message.events:
-        if event.WhichOneof("body") == "token":
-            token = event.token
-            logprobs = None
-            if token.HasField("logprobs"):
-                top = tuple((t.token_id, t.logprob) for t in token.logprobs.top)
-                logprobs = TokenLogprobs(token.logprobs.chosen, top)
-            events.append(
-                TokenEvent(
-                    gateway_id,
-                    token.request_id,
-                    token.position,
-                    token.token_id,
-                    logprobs,
-                    token.repeat,
-                )
-            )
-        else:
-            end = event.finish
-            reason = FinishReason(end.reason)
-            events.append(
-                FinishEvent(gateway_id, end.request_id, end.end_position, reason, end.message)
-            )
-    return events
+    return [_decode_event(event, gateway_id) for event in message.events]
+
+
+def _decode_event(event: pb.EngineEvent, gateway_id: int) -> EngineEvent:
+    body = event.WhichOneof("body")
+    if body == "token":
+        token = event.token
+        logprobs = _decode_logprobs(token.logprobs) if token.HasField("logprobs") else None
+        return TokenEvent(
+            gateway_id, token.request_id, token.position, token.token_id, logprobs, token.repeat
+        )
+    if body == "finish":
+        end = event.finish
+        reason = FinishReason(end.reason)
+        return FinishEvent(gateway_id, end.request_id, end.end_position, reason, end.message)
+    if body == "prompt_logprobs":
+        prompt = event.prompt_logprobs
+        tokens = tuple(map(_decode_logprobs, prompt.tokens))
+        return PromptLogprobs(gateway_id, prompt.request_id, prompt.start, tokens)
+    raise ProtocolError("an empty event from an engine")
 
 
 def encode_commands(commands: Iterable[HandoffCommand]) -> pb.HandoffRequest:
@@ -163,6 +215,7 @@ def encode_commands(commands: Iterable[HandoffCommand]) -> pb.HandoffRequest:
         if isinstance(command, Reserve):
             out.reserve.request_id = command.request_id
             out.reserve.num_tokens = command.num_tokens
+            out.reserve.grammar = command.grammar
         elif isinstance(command, Commit):
             out.commit.request.CopyFrom(encode_request(command.request))
             out.commit.num_tokens = command.num_tokens
@@ -185,7 +238,8 @@ def decode_commands(message: pb.HandoffRequest) -> list[HandoffCommand]:
 def _decode_command(command: pb.HandoffCommand) -> HandoffCommand:
     body = command.WhichOneof("body")
     if body == "reserve":
-        return Reserve(command.reserve.request_id, command.reserve.num_tokens)
+        reserve = command.reserve
+        return Reserve(reserve.request_id, reserve.num_tokens, reserve.grammar)
     if body == "commit":
         commit = command.commit
         return_at = commit.return_at if commit.HasField("return_at") else None

@@ -102,6 +102,7 @@ class EngineClient:
             model_fingerprint=welcome.model_fingerprint,
             max_model_len=welcome.max_model_len,
             vocab_size=welcome.vocab_size,
+            max_request_bytes=welcome.max_request_bytes,
         )
         if facts.engine is not self._engine:
             raise ProtocolError(f"{self._socket} is the socket of the other engine")

@@ -31,6 +31,8 @@ class EngineFacts:
     max_model_len: int
     """Most tokens a request may have, prompt and generation together."""
     vocab_size: int
+    max_request_bytes: int
+    """Most bytes that a request may have in the encoding of `ipc.codec`, its prompt apart."""
 
 
 class EngineServer:
@@ -110,6 +112,7 @@ class EngineServer:
                 model_fingerprint=self._facts.model_fingerprint,
                 max_model_len=self._facts.max_model_len,
                 vocab_size=self._facts.vocab_size,
+                max_request_bytes=self._facts.max_request_bytes,
             )
         )
 

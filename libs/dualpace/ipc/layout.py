@@ -2,7 +2,7 @@
 
 Both engines compute it from the header; it holds no pointers.
 
-    header | heartbeats | sequence table | block tables | block tokens | assist channels | KV
+    header | heartbeats | sequence table | requests | block tables | block tokens | assist | KV
 
 All integers are little-endian. A change of anything here is a new `ABI_VERSION`, which both sides
 check when they attach.
@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dualpace.core.errors import ArenaError
-from dualpace.core.request import MAX_STOP_TOKEN_IDS
 
 MAGIC = b"DPARENA\x00"
-ABI_VERSION = 1
+ABI_VERSION = 2
 FINGERPRINT_BYTES = 32
 PAGE_BYTES = 4096
 HUGE_PAGE_BYTES = 2 << 20
@@ -31,6 +30,7 @@ GEOMETRY_FIELDS = (
     "kv_dtype",
     "num_slots",
     "max_blocks_per_sequence",
+    "request_bytes",
 )
 
 HEADER = np.dtype(
@@ -61,44 +61,10 @@ NO_BOUND = 0
 
 SLOT = np.dtype(
     {
-        "names": [
-            "state",
-            "num_tokens",
-            "request_id",
-            "gateway_id",
-            "prompt_tokens",
-            "max_tokens",
-            "return_at",
-            "logprobs",
-            "arrival_s",
-            "seed",
-            "temperature",
-            "top_p",
-            "min_p",
-            "top_k",
-            "num_stop_token_ids",
-            "stop_token_ids",
-        ],
-        "formats": [
-            "<u4",
-            "<u4",
-            "<u8",
-            "<u8",
-            "<u4",
-            "<u4",
-            "<u4",
-            "<i4",
-            "<f8",
-            "<u8",
-            "<f8",
-            "<f8",
-            "<f8",
-            "<u4",
-            "<u4",
-            ("<i4", MAX_STOP_TOKEN_IDS),
-        ],
-        "offsets": [0, 4, 8, 16, 24, 28, 32, 36, 40, 48, 56, 64, 72, 80, 84, 88],
-        "itemsize": 256,
+        "names": ["state", "num_tokens", "request_id", "return_at", "request_bytes"],
+        "formats": ["<u4", "<u4", "<u8", "<u4", "<u4"],
+        "offsets": [0, 4, 8, 16, 20],
+        "itemsize": 64,
     }
 )
 
@@ -130,6 +96,8 @@ class ArenaGeometry:
     num_slots: int
     """Sequences that the host can hold."""
     max_blocks_per_sequence: int
+    request_bytes: int
+    """Room a slot has for its request, which is of variable size; a multiple of 64."""
 
     def __post_init__(self) -> None:
         for name in GEOMETRY_FIELDS:
@@ -137,6 +105,10 @@ class ArenaGeometry:
                 raise ArenaError(f"arena geometry: {name} must be positive")
         if self.block_size % 16:
             raise ArenaError(f"arena geometry: block_size {self.block_size} is no multiple of 16")
+        if self.request_bytes % 64:
+            raise ArenaError(
+                f"arena geometry: request_bytes {self.request_bytes} is no multiple of 64"
+            )
 
     @property
     def block_bytes(self) -> int:
@@ -171,6 +143,8 @@ class Layout:
 
     heartbeats: Region
     sequences: Region
+    requests: Region
+    """[slot][byte]: the request in a slot, encoded as in the conversations between processes."""
     block_tables: Region
     """[slot][index] int32: arena blocks of the sequence in a slot, in order."""
     block_tokens: Region
@@ -193,10 +167,11 @@ def layout_of(geometry: ArenaGeometry) -> Layout:
 
     heartbeats = place(2 * HEARTBEAT.itemsize)
     sequences = place(geometry.num_slots * SLOT.itemsize)
+    requests = place(geometry.num_slots * geometry.request_bytes)
     block_tables = place(geometry.num_slots * geometry.max_blocks_per_sequence * 4)
     block_tokens = place(geometry.num_blocks * geometry.block_size * 4)
     assist = place(0)
     kv_bytes = geometry.num_layers * geometry.num_blocks * geometry.block_bytes
     kv = place(kv_bytes, HUGE_PAGE_BYTES)
     total = -(-cursor // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
-    return Layout(heartbeats, sequences, block_tables, block_tokens, assist, kv, total)
+    return Layout(heartbeats, sequences, requests, block_tables, block_tokens, assist, kv, total)

@@ -2,42 +2,38 @@
 
 Only the cpu-engine writes it. A record is complete before its state says OWNED; each step then
 stores the KV, the block table entry and the token id before `num_tokens`, whose single aligned
-store is the commit point. The last token is the token id at `num_tokens - 1`.
+store is the commit point. The last token is the token id at `num_tokens - 1`. The request itself,
+grammar and all, stands beside the record in the encoding of the control channels: a new field of
+a request is no change of the layout.
 """
 
 import numpy as np
 import numpy.typing as npt
 
-from dualpace.core.request import Request, SamplingParams
+from dualpace.core.request import Request
+from dualpace.ipc.codec import decode_request, encode_request
 from dualpace.ipc.layout import NO_BOUND, SLOT_FREE, SLOT_OWNED
+from dualpace.ipc.proto import engine_pb2 as pb
 
 
 class SequenceTable:
     """Records by slot."""
 
-    def __init__(self, records: npt.NDArray[np.void]) -> None:
+    def __init__(self, records: npt.NDArray[np.void], requests: npt.NDArray[np.uint8]) -> None:
         self._records = records
+        self._requests = requests
 
     def open(self, slot: int, request: Request, num_tokens: int, return_at: int | None) -> None:
-        """Enter a committed request."""
+        """Enter a committed request, which must fit (`encoded_size`)."""
+        encoded = encode_request(request).SerializeToString()
+        assert len(encoded) <= self._requests.shape[1], "the gpu-engine takes none that is larger"
         record = self._records[slot : slot + 1]
-        sampling = request.sampling
         record["state"] = SLOT_FREE
         record["num_tokens"] = num_tokens
         record["request_id"] = request.request_id
-        record["gateway_id"] = request.gateway_id
-        record["prompt_tokens"] = request.prompt_tokens
-        record["max_tokens"] = request.max_tokens
         record["return_at"] = NO_BOUND if return_at is None else return_at
-        record["logprobs"] = -1 if sampling.logprobs is None else sampling.logprobs
-        record["arrival_s"] = request.arrival_s
-        record["seed"] = sampling.seed
-        record["temperature"] = sampling.temperature
-        record["top_p"] = sampling.top_p
-        record["min_p"] = sampling.min_p
-        record["top_k"] = sampling.top_k
-        record["num_stop_token_ids"] = len(request.stop_token_ids)
-        record["stop_token_ids"][0, : len(request.stop_token_ids)] = request.stop_token_ids
+        record["request_bytes"] = len(encoded)
+        self._requests[slot, : len(encoded)] = np.frombuffer(encoded, np.uint8)
         record["state"] = SLOT_OWNED
 
     def advance(self, slots: npt.ArrayLike, num_tokens: npt.ArrayLike) -> None:
@@ -60,23 +56,7 @@ class SequenceTable:
         """Return the request in an owned slot, its known tokens, and its `return_at`."""
         record = self._records[slot]
         assert record["state"] == SLOT_OWNED
-        count = int(record["num_stop_token_ids"])
-        logprobs = int(record["logprobs"])
+        encoded = self._requests[slot, : int(record["request_bytes"])].tobytes()
+        request = decode_request(pb.Request.FromString(encoded))
         bound = int(record["return_at"])
-        request = Request(
-            request_id=int(record["request_id"]),
-            gateway_id=int(record["gateway_id"]),
-            prompt_tokens=int(record["prompt_tokens"]),
-            max_tokens=int(record["max_tokens"]),
-            stop_token_ids=tuple(record["stop_token_ids"][:count].tolist()),
-            sampling=SamplingParams(
-                temperature=float(record["temperature"]),
-                top_p=float(record["top_p"]),
-                top_k=int(record["top_k"]),
-                min_p=float(record["min_p"]),
-                seed=int(record["seed"]),
-                logprobs=None if logprobs < 0 else logprobs,
-            ),
-            arrival_s=float(record["arrival_s"]),
-        )
         return request, int(record["num_tokens"]), None if bound == NO_BOUND else bound

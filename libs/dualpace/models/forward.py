@@ -55,10 +55,13 @@ def forward(
     pool: KvPool,
     attention: PagedAttention,
     batch: TokenBatch,
+    *,
     after_write: Callable[[int], None] | None = None,
+    with_hidden: Callable[[Tensor], None] | None = None,
 ) -> Tensor:
     """Compute KV and return logits [S, vocab] float32.
 
+    `with_hidden(hidden)` gets the states [T, hidden_size] of all tokens, ready for the head.
     `after_write(layer)` is called when the KV of a layer's tokens has been written (on CUDA:
     enqueued), before attention reads it: the moment from which it may be copied elsewhere.
     """
@@ -73,6 +76,8 @@ def forward(
         )
         attended = attend(q, batch)
         hidden = decoder.post_attention(layer, attended, hidden)
+    if with_hidden is not None:
+        with_hidden(hidden)
     return decoder.head(hidden[batch.logit_rows])
 
 

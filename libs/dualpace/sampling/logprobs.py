@@ -1,6 +1,7 @@
 """Log-probabilities to report: of the model's own distribution, before temperature and cuts."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -20,6 +21,19 @@ def token_logprobs(
         _row_logprobs(row, token_id, count, norm)
         for row, token_id, count, norm in zip(logits, token_ids, counts, norms, strict=True)
     ]
+
+
+def ranked_logprobs(logits: Tensor, token_ids: Sequence[int], count: int) -> list[TokenLogprobs]:
+    """Return what `token_logprobs` does, each with the place of its token, 1 being the likeliest.
+
+    logits [R, vocab] float32. Of equal tokens the lower id comes first.
+    """
+    ids = torch.tensor(token_ids, device=logits.device)[:, None]
+    own = logits.gather(1, ids)
+    before = (logits == own) & (torch.arange(logits.shape[1], device=logits.device) < ids)
+    ranks: list[int] = ((logits > own) | before).sum(dim=-1).tolist()
+    found = token_logprobs(logits, token_ids, [count] * len(ranks))
+    return [replace(one, rank=rank + 1) for one, rank in zip(found, ranks, strict=True)]
 
 
 def _row_logprobs(logits: Tensor, token_id: int, count: int, norm: float) -> TokenLogprobs:

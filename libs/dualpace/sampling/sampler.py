@@ -39,24 +39,30 @@ class LogitsError(DualPaceError):
 
 
 def sample(
-    logits: Tensor, params: Sequence[SamplingParams], positions: Sequence[int]
+    logits: Tensor,
+    params: Sequence[SamplingParams],
+    positions: Sequence[int],
+    adjusted: Tensor | None = None,
 ) -> list[SampledToken]:
     """Choose one token for each row.
 
     logits [R, vocab] float32 on any device, finite; params and positions of length R; positions[r]
-    is the position, counted from the start of the prompt, that the chosen token will have. Raises
-    LogitsError that names the rows.
+    is the position, counted from the start of the prompt, that the chosen token will have. Where
+    `adjusted` is given, tokens are chosen by it: like logits, but for excluded tokens, which are
+    -inf, though never all of a row. Reported log-probabilities are those of `logits` all the same.
+    Raises LogitsError that names the rows.
     """
     assert logits.dim() == 2
     assert len(logits) == len(params) == len(positions)
     if not params:
         return []
     _require_finite(logits)
-    token_ids: list[int] = logits.argmax(dim=-1).tolist()
+    choices = logits if adjusted is None else adjusted
+    token_ids: list[int] = choices.argmax(dim=-1).tolist()
     random_rows = [row for row, p in enumerate(params) if p.temperature > 0]
     for begin in range(0, len(random_rows), _ROWS_AT_ONCE):
         rows = random_rows[begin : begin + _ROWS_AT_ONCE]
-        selected = logits if len(rows) == len(params) else logits[rows]
+        selected = choices if len(rows) == len(params) else choices[rows]
         drawn = _draw(selected, [params[row] for row in rows], [positions[row] for row in rows])
         for row, token_id in zip(rows, drawn, strict=True):
             token_ids[row] = token_id

@@ -79,10 +79,10 @@ class HostSequence:
     return_at: int | None = None
 
     @property
-    def age_key(self) -> tuple[float, int]:
-        """Orders committed sequences oldest first."""
+    def age_key(self) -> tuple[int, float, int]:
+        """Orders committed sequences, the most urgent first, then the oldest."""
         assert self.request is not None
-        return (self.request.arrival_s, self.request_id)
+        return self.request.rank
 
 
 class HostScheduler:
@@ -241,11 +241,10 @@ class HostScheduler:
                 assert sequence.request is not None
                 rows.append(
                     HostRow(
-                        request_id=sequence.request_id,
+                        request=sequence.request,
                         slot=sequence.slot,
                         position=sequence.num_tokens - 1,
                         token_id=sequence.last_token,
-                        sampling=sequence.request.sampling,
                     )
                 )
         # A victim of a later row's growth may already stand in an earlier one.
@@ -259,7 +258,7 @@ class HostScheduler:
         for result in results:
             sequence = self._sequences[result.request_id]
             if isinstance(result, Failure):
-                self._finish(sequence, FinishReason.ERROR, result.message)
+                self._finish(sequence, result.reason, result.message)
             else:
                 self._apply_sample(sequence, result)
 

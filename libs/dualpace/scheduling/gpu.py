@@ -18,6 +18,7 @@ from dualpace.core.messages import (
     Cancel,
     HandoffEvent,
     HostStatus,
+    PromptLogprobs,
     Refused,
     Release,
     Reserved,
@@ -30,7 +31,16 @@ from dualpace.core.request import FinishReason
 from dualpace.scheduling.gpu_sequence import GpuSequence, Phase
 from dualpace.scheduling.gpu_state import GpuLimits, GpuState
 from dualpace.scheduling.placement import Placement, Tier
-from dualpace.scheduling.plan import Failure, GpuOutbox, GpuPlan, GpuRow, KvCopy, Sample
+from dualpace.scheduling.plan import (
+    Failure,
+    GpuOutbox,
+    GpuPlan,
+    GpuRow,
+    KvCopy,
+    PromptScores,
+    Result,
+    Sample,
+)
 
 
 class GpuScheduler:
@@ -135,7 +145,7 @@ class GpuScheduler:
         self._call_back()
         return GpuPlan(tuple(rows), tuple(out), tuple(arriving))
 
-    def apply(self, plan: GpuPlan, results: Iterable[Sample | Failure]) -> None:
+    def apply(self, plan: GpuPlan, results: Iterable[Result]) -> None:
         """Take the results of an executed plan."""
         for row in plan.rows:
             sequence = self.state.sequences[row.request_id]
@@ -146,13 +156,21 @@ class GpuScheduler:
             if sequence.phase is not Phase.RUNNING:
                 continue  # cancelled while the plan ran
             if isinstance(result, Failure):
-                self.state.finish(sequence, FinishReason.ERROR, result.message)
+                self.state.finish(sequence, result.reason, result.message)
+            elif isinstance(result, PromptScores):
+                self._apply_scores(sequence, result)
             else:
                 self._apply_sample(sequence, result)
 
     def drain(self) -> GpuOutbox:
         """Return what is to be told to others since the last call."""
         return self.state.drain()
+
+    def _apply_scores(self, sequence: GpuSequence, scores: PromptScores) -> None:
+        sequence.scored = scores.start + len(scores.tokens)
+        self.state.emit(
+            PromptLogprobs(sequence.gateway_id, sequence.request_id, scores.start, scores.tokens)
+        )
 
     def _apply_sample(self, sequence: GpuSequence, sample: Sample) -> None:
         position = sequence.num_tokens
@@ -209,7 +227,7 @@ class GpuScheduler:
             # Two tokens of slack, for what is decoded until the answer is here.
             wanted = min(sequence.num_tokens + 2, sequence.request.max_total_tokens)
             if self.state.host.has_room(wanted):
-                sequence.host = self.state.host.reserve(sequence.request_id, wanted)
+                sequence.host = self.state.host.reserve(sequence.request, wanted)
             return False
         if sequence.host.blocks is None:
             return False
@@ -252,12 +270,14 @@ class GpuScheduler:
             stream_to = sequence.host.blocks
             sequence.copies_in_flight += 1
         return GpuRow(
-            request_id=sequence.request_id,
+            request=sequence.request,
             slot=sequence.slot,
             start=start,
             tokens=tuple(sequence.tokens[start : start + count]),
             blocks=sequence.lease.blocks,
-            sampling=sequence.request.sampling if count == sequence.pending else None,
+            known_tokens=sequence.tokens,
+            samples=count == sequence.pending,
+            scored=_scored(sequence, start, count),
             stream_to=stream_to,
         )
 
@@ -306,7 +326,7 @@ class GpuScheduler:
                 return True
             self.state.release_host(sequence)
         elif may_reserve and sequence.host is None and self.state.host.has_room(wanted):
-            sequence.host = self.state.host.reserve(sequence.request_id, wanted)
+            sequence.host = self.state.host.reserve(sequence.request, wanted)
         return False
 
     def _commit(self, sequence: GpuSequence) -> None:
@@ -320,3 +340,15 @@ class GpuScheduler:
                 return
             candidates.remove(chosen)
             self.state.recall(chosen)
+
+
+def _scored(sequence: GpuSequence, start: int, count: int) -> range:
+    """Return the prompt positions that a chunk's logits tell about and nobody has been told of.
+
+    The logits of a position are about the token after it.
+    """
+    request = sequence.request
+    if request.prompt_logprobs is None:
+        return range(0)
+    begin = max(start + 1, sequence.scored)
+    return range(begin, max(begin, min(start + count + 1, request.prompt_tokens)))

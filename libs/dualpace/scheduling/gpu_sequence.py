@@ -38,6 +38,9 @@ class GpuSequence(Sequence):
     host: HostHold | None = None
     bound_for_host: bool = False
     """Its prefill streams KV to the host, and it is committed with its first token."""
+    scored: int = 0
+    """Prompt tokens whose log-probabilities have been reported, the first one, which has none,
+    included."""
     copies_in_flight: int = 0
     recall_sent: bool = False
     cancelled: bool = False

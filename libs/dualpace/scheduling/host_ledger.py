@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from dualpace.core.blocks import blocks_for
 from dualpace.core.messages import HandoffCommand, HostStatus, Release, Reserve, Reserved, Returned
+from dualpace.core.request import Request
 from dualpace.scheduling.plan import HandoffCommit
 
 
@@ -66,10 +67,10 @@ class HostLedger:
         free_blocks = self._status.free_blocks - sum(self._asked.values())
         return free_slots > 0 and blocks_for(num_tokens, self._block_size) <= free_blocks
 
-    def reserve(self, request_id: int, num_tokens: int) -> HostHold:
+    def reserve(self, request: Request, num_tokens: int) -> HostHold:
         """Ask for room; the answer comes as an event."""
-        self._asked[request_id] = blocks_for(num_tokens, self._block_size)
-        self._send(Reserve(request_id, num_tokens))
+        self._asked[request.request_id] = blocks_for(num_tokens, self._block_size)
+        self._send(Reserve(request.request_id, num_tokens, request.sampling.grammar))
         return HostHold(num_tokens)
 
     def answered(self, request_id: int) -> None:

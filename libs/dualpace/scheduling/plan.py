@@ -13,14 +13,14 @@ from dualpace.core.messages import (
     HandoffEvent,
     TokenLogprobs,
 )
-from dualpace.core.request import SamplingParams
+from dualpace.core.request import FinishReason, Request
 
 
 @dataclass(frozen=True, slots=True)
 class GpuRow:
     """Work of one sequence in a GPU iteration: a prefill chunk, or one decode token."""
 
-    request_id: int
+    request: Request
     slot: int
     """Row of the device block table; stays the same while the sequence is on the device."""
     start: int
@@ -28,10 +28,19 @@ class GpuRow:
     tokens: tuple[int, ...]
     blocks: Sequence[int]
     """Device blocks of the whole sequence, in order: the lease's own list, which only grows."""
-    sampling: SamplingParams | None
-    """How to sample the token that follows; None: a later chunk does."""
+    known_tokens: Sequence[int]
+    """All token ids known so far: the sequence's own list, which only grows."""
+    samples: bool
+    """Whether the token that follows is sampled; else a later chunk does."""
+    scored: range = range(0)
+    """Positions of prompt tokens whose log-probabilities to report."""
     stream_to: Sequence[int] | None = None
     """Host blocks, in order, to which this chunk's KV is copied layer by layer; None: it stays."""
+
+    @property
+    def request_id(self) -> int:
+        """The request's id."""
+        return self.request.request_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +96,15 @@ class GpuOutbox:
 class HostRow:
     """One decode token of one sequence on the host."""
 
-    request_id: int
+    request: Request
     slot: int
     position: int
     token_id: int
-    sampling: SamplingParams
+
+    @property
+    def request_id(self) -> int:
+        """The request's id."""
+        return self.request.request_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +143,22 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptScores:
+    """Log-probabilities of the prompt tokens at `start` and the positions after it."""
+
+    request_id: int
+    start: int
+    tokens: tuple[TokenLogprobs, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
-    """A row of a plan for which no token can be sampled; its request ends with an error."""
+    """A row of a plan for which no token can be sampled; its request ends for this reason."""
 
     request_id: int
     message: str
+    reason: FinishReason = FinishReason.ERROR
+
+
+Result = PromptScores | Sample | Failure
+"""What comes of a plan; a row's scores come before its sample."""

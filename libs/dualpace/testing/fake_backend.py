@@ -17,8 +17,10 @@ from dualpace.gateway.backend import (
     EngineState,
     GeneratedToken,
     GenerationEnd,
+    GenerationEvent,
     GenerationParams,
     NodeInfo,
+    ScoredPrompt,
 )
 
 
@@ -87,12 +89,15 @@ class FakeGeneration:
         self.num_cancels += 1
         self._cancelled.set()
 
-    def __aiter__(self) -> AsyncIterator[GeneratedToken | GenerationEnd]:
+    def __aiter__(self) -> AsyncIterator[GenerationEvent]:
         return self._events()
 
-    async def _events(self) -> AsyncIterator[GeneratedToken | GenerationEnd]:
+    async def _events(self) -> AsyncIterator[GenerationEvent]:
         self.begun = True
         try:
+            scores = self._prompt_scores()
+            if scores:
+                yield ScoredPrompt(1, scores)
             for step in self.steps:
                 await asyncio.sleep(0)
                 if isinstance(step, int):
@@ -146,6 +151,18 @@ class FakeGeneration:
         self.num_tokens += 1
         return GeneratedToken(position, token_id, engine, self._logprobs(token_id))
 
+    def _prompt_scores(self) -> tuple[TokenLogprobs, ...]:
+        """Return made-up figures: the prompt's token at -0.25, second of those listed."""
+        count = self.params.prompt_logprobs
+        if count is None:
+            return ()
+        return tuple(
+            TokenLogprobs(
+                -0.25, tuple((token_id + 1 - i, -0.2 - 0.05 * i) for i in range(count)), 2
+            )
+            for token_id in self.prompt[1:]
+        )
+
     def _logprobs(self, token_id: int) -> TokenLogprobs | None:
         """Return made-up figures: the chosen token at -0.5, the ids after it lower."""
         count = self.params.sampling.logprobs
@@ -172,7 +189,9 @@ class FakeBackend:
         self, script: Script, *, max_model_len: int = 2048, vocab_size: int = 49152
     ) -> None:
         self.script = script
-        self.info = NodeInfo(max_model_len=max_model_len, vocab_size=vocab_size)
+        self.info = NodeInfo(
+            max_model_len=max_model_len, vocab_size=vocab_size, max_request_bytes=1 << 16
+        )
         self.generations: list[FakeGeneration] = []
         self.gauges: Mapping[Engine, Mapping[str, float]] = {engine: {} for engine in Engine}
         self.unready: str | None = None

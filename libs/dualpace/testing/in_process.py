@@ -4,19 +4,24 @@ The engines take turns as the test says, so that a claim about stalls or ownersh
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from llguidance import LLTokenizer
 
 from dualpace.checkpoint import ModelConfig
+from dualpace.core.errors import GrammarError
 from dualpace.core.messages import (
     EngineEvent,
     FinishEvent,
     HandoffCommand,
     HandoffEvent,
+    PromptLogprobs,
     Submit,
     TokenEvent,
+    TokenLogprobs,
 )
 from dualpace.core.request import Engine, Request, SamplingParams
 from dualpace.cpu_engine.engine import CpuEngine
@@ -24,6 +29,7 @@ from dualpace.cpu_engine.runner import HostRunner
 from dualpace.gpu_engine.device import CpuDevice
 from dualpace.gpu_engine.engine import GpuEngine
 from dualpace.gpu_engine.runner import GpuRunner
+from dualpace.grammar import Grammars
 from dualpace.ipc.arena import Arena
 from dualpace.ipc.channel import CpuInput, DeviceJoined, GpuInput, HostJoined, Inbox
 from dualpace.ipc.layout import ArenaGeometry
@@ -49,6 +55,8 @@ class Received:
     engines: dict[int, Engine] = field(default_factory=dict)
     """Which engine was first to send each position."""
     finish: FinishEvent | None = None
+    prompt_logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)
+    """By position."""
 
     def token_ids(self) -> list[int]:
         """Generated token ids in order."""
@@ -68,6 +76,9 @@ class _GatewayPort:
             if isinstance(event, FinishEvent):
                 assert received.finish is None, "a request ended twice"
                 received.finish = event
+            elif isinstance(event, PromptLogprobs):
+                assert not received.tokens, "scores of the prompt come first"
+                received.prompt_logprobs |= dict(enumerate(event.tokens, event.start))
             elif event.position not in received.tokens:
                 received.tokens[event.position] = event
                 received.engines[event.position] = self._engine
@@ -98,6 +109,21 @@ class _EventPort:
             self._inbox.put(event)
 
 
+class _CompileAtOnce:
+    """Compiles grammars in the engine's own thread: no test depends on the pace of another."""
+
+    def __init__(self, grammars: Grammars) -> None:
+        self._grammars = grammars
+
+    def prepare(self, grammar: str, done: Callable[[], None]) -> None:
+        with suppress(GrammarError):  # told when the request is sampled
+            self._grammars.matcher(grammar)
+        done()
+
+    def ready(self, grammar: str) -> bool:
+        return self._grammars.ready(grammar)
+
+
 @dataclass(frozen=True, kw_only=True)
 class NodeSizes:
     """Memory and batch limits of a test node."""
@@ -121,9 +147,12 @@ class InProcessNode:
         placement: str,
         *,
         attention: PagedAttention,
+        grammars: Grammars | None = None,
         sizes: NodeSizes | None = None,
     ) -> None:
         sizes = sizes or NodeSizes()
+        if grammars is None:
+            grammars = Grammars(_no_vocabulary)
         self.clock = ManualClock()
         self.received: dict[int, Received] = {}
         self.gpu_inbox: Inbox[GpuInput] = Inbox()
@@ -156,6 +185,7 @@ class InProcessNode:
                 device_pool=_device_pool(decoder.config, decoder.dtype, sizes),
                 host_pool=arena_pool(self.arena),
                 attention=attention,
+                grammars=grammars,
                 max_running=sizes.max_running,
                 max_blocks_per_sequence=self.arena.geometry.max_blocks_per_sequence,
             ),
@@ -163,17 +193,19 @@ class InProcessNode:
             inbox=self.gpu_inbox,
             gateways=_GatewayPort(Engine.GPU, self.received),
             host=_CommandPort(self.cpu_inbox),
+            grammars=_CompileAtOnce(grammars),
             clock=self.clock,
             max_model_len=min(sizes.device_blocks, sizes.host_blocks) * sizes.block_size,
             vocab_size=decoder.config.vocab_size,
         )
         self.cpu = CpuEngine(
             scheduler=self.host_scheduler,
-            runner=HostRunner(decoder, self.arena, attention),
+            runner=HostRunner(decoder, self.arena, attention, grammars),
             arena=self.arena,
             inbox=self.cpu_inbox,
             gateways=_GatewayPort(Engine.CPU, self.received),
             device=_EventPort(self.gpu_inbox),
+            grammars=_CompileAtOnce(grammars),
             clock=self.clock,
         )
         self.gpu_inbox.put(HostJoined(SESSION))
@@ -186,7 +218,9 @@ class InProcessNode:
         prompt: Sequence[int],
         max_tokens: int,
         sampling: SamplingParams | None = None,
+        *,
         stop_token_ids: tuple[int, ...] = (),
+        prompt_logprobs: int | None = None,
     ) -> Request:
         """Send a request to the gpu-engine."""
         request = Request(
@@ -197,6 +231,7 @@ class InProcessNode:
             stop_token_ids=stop_token_ids,
             sampling=sampling or SamplingParams(temperature=0.0),
             arrival_s=self.clock.now(),
+            prompt_logprobs=prompt_logprobs,
         )
         self.received[request_id] = Received()
         self.gpu_inbox.put(Submit(request, tuple(prompt)))
@@ -244,9 +279,14 @@ def _geometry(decoder: Decoder, sizes: NodeSizes) -> ArenaGeometry:
         kv_dtype=KV_DTYPES[decoder.dtype],
         num_slots=sizes.host_slots,
         max_blocks_per_sequence=min(sizes.device_blocks, sizes.host_blocks),
+        request_bytes=8192,
     )
 
 
 def _device_pool(config: ModelConfig, dtype: torch.dtype, sizes: NodeSizes) -> KvPool:
     cpu = torch.device("cpu")
     return KvPool.allocate(config, sizes.device_blocks, sizes.block_size, dtype=dtype, device=cpu)
+
+
+def _no_vocabulary() -> LLTokenizer:
+    raise GrammarError("this node was given no vocabulary")

@@ -88,7 +88,7 @@ class TwoSchedulers:
             [
                 Sample(row.request_id, token_for(row.request_id, row.start + len(row.tokens)))
                 for row in plan.rows
-                if row.sampling is not None
+                if row.samples
             ],
         )
         if finish_transfers:
@@ -183,7 +183,7 @@ class TwoSchedulers:
                 assert event.token_id == token_for(event.request_id, event.position)
                 assert event.position >= received.prompt_tokens
                 received.tokens[event.position] = event.token_id
-            else:
+            elif isinstance(event, FinishEvent):
                 assert received.finish is None, "a request ended twice"
                 received.finish = event
 

@@ -1,12 +1,14 @@
 """Tokens in, text out: stop strings across token borders, what counts, what ends a choice."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dualpace.core.request import Engine, FinishReason, SamplingParams
 from dualpace.gateway.backend import GeneratedToken, GenerationEnd, GenerationParams
-from dualpace.gateway.choices import Choice, Finish, start_choices
+from dualpace.gateway.choices import Choice, Finish, TextOptions, start_choices
 from dualpace.gateway.errors import ApiError
 from dualpace.gateway.model import ServedModel
 from dualpace.gateway.planning import ChoicePlan
@@ -23,12 +25,14 @@ def make_choice(
     stops: tuple[str, ...] = (),
     stop_token_ids: tuple[int, ...] = (2,),
     client_stops: frozenset[int] = frozenset(),
+    **options: Any,
 ) -> Choice:
     params = GenerationParams(
         max_tokens=1000, stop_token_ids=stop_token_ids, sampling=SamplingParams()
     )
     plan = ChoicePlan(index=0, prompt=TokenizedPrompt((1,)), params=params)
-    return start_choices([plan], model.token_text, stops, client_stops)[0]
+    text = TextOptions(stop_strings=stops, client_stop_token_ids=client_stops, **options)
+    return start_choices([plan], model.token_text, text)[0]
 
 
 def run(choice: Choice, ids: list[int], end: GenerationEnd) -> str:
@@ -133,3 +137,56 @@ def test_an_end_that_is_none_of_ours_is_an_error(
     with pytest.raises(ApiError, match="the device is gone") as caught:
         choice.end(GenerationEnd(reason, "the device is gone"))
     assert caught.value.status == 500
+
+
+@given(
+    text=st.sampled_from(CORPUS),
+    ends=st.lists(st.tuples(st.integers(0, 200), st.integers(1, 6)), min_size=1, max_size=3),
+)
+def test_an_included_stop_string_ends_the_text_it_belongs_to(
+    demo_model: ServedModel, text: str, ends: list[tuple[int, int]]
+) -> None:
+    stops = tuple({text[s % len(text) :][:n] for s, n in ends})
+    without = make_choice(demo_model, stops=stops)
+    shown = run(without, ids_of(demo_model, text), LENGTH)
+    choice = make_choice(demo_model, stops=stops, include_stop=True)
+    included = run(choice, ids_of(demo_model, text), LENGTH)
+    assert choice.finish == without.finish
+    assert choice.finish is not None
+    assert included == shown + str(choice.finish.stop_reason)
+
+
+def test_an_included_stop_token_shows_its_text(demo_model: ServedModel) -> None:
+    [word] = ids_of(demo_model, " dog")
+    ids = [*ids_of(demo_model, "The"), word]
+    for included, expected in ((False, "The"), (True, "The dog")):
+        choice = make_choice(
+            demo_model,
+            stop_token_ids=(word,),
+            client_stops=frozenset({word}),
+            include_stop=included,
+        )
+        assert run(choice, ids, STOP) == expected
+        assert choice.finish == Finish("stop", word)
+
+
+def test_special_tokens_show_if_asked_for(demo_model: ServedModel) -> None:
+    special = demo_model.tokenizer.token_to_id("<|im_start|>")
+    assert special is not None
+    ids = [special, *ids_of(demo_model, "Hi")]
+    assert run(make_choice(demo_model), ids, LENGTH) == "Hi"
+    assert run(make_choice(demo_model, show_special=True), ids, LENGTH) == "<|im_start|>Hi"
+
+
+def test_stop_strings_are_not_looked_for_before_min_tokens(demo_model: ServedModel) -> None:
+    ids = ids_of(demo_model, "one two one two one two")
+    choice = make_choice(demo_model, stops=("two",), min_tokens=3)
+    assert run(choice, ids, LENGTH) == "one two one "
+    assert choice.finish == Finish("stop", "two")
+
+
+def test_a_refusal_of_the_engines_is_the_clients_fault(demo_model: ServedModel) -> None:
+    choice = make_choice(demo_model)
+    with pytest.raises(ApiError, match="no token") as caught:
+        choice.end(GenerationEnd(FinishReason.REFUSED, "the grammar allows no token"))
+    assert caught.value.status == 400

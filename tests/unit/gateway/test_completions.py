@@ -1,5 +1,7 @@
 """POST /v1/completions, whole and streamed."""
 
+from typing import Any
+
 import pytest
 
 from dualpace.core.messages import TokenLogprobs
@@ -115,10 +117,62 @@ def test_echo_puts_the_prompt_before_the_text(
         assert text == "Hé llo there"
 
 
-def test_echo_together_with_log_probabilities_is_refused(serve: Serve) -> None:
-    response = serve().complete("x", echo=True, logprobs=0)
-    assert response.status_code == 400
-    assert response.json()["error"]["param"] == "echo"
+@pytest.mark.parametrize("max_tokens", [0, 5])
+@pytest.mark.parametrize("stream", [False, True])
+def test_echo_lists_the_prompts_log_probabilities_first(
+    serve: Serve, stream: bool, max_tokens: int
+) -> None:
+    """As evaluation harnesses ask: with max_tokens 0 the prompt is all there is."""
+    server = serve(repeat_prompt)
+    response = server.complete(
+        "Hé llo", echo=True, logprobs=1, max_tokens=max_tokens, stream=stream
+    )
+    if stream:
+        choices = [c for chunk in chunks_of(response) for c in chunk["choices"]]
+        text = "".join(c["text"] for c in choices)
+        listed: dict[str, list[Any]] = {}
+        for choice in choices:
+            for name, values in (choice["logprobs"] or {}).items():
+                listed.setdefault(name, []).extend(values)
+    else:
+        [choice] = response.json()["choices"]
+        assert "prompt_logprobs" not in choice
+        assert response.json()["usage"]["completion_tokens"] == min(max_tokens, 4 + 1)
+        text, listed = choice["text"], choice["logprobs"]
+    prompt = server.backend.generations[0].prompt
+    assert server.backend.generations[0].params.prompt_logprobs == 1
+    assert text == ("Hé llo" * 2 if max_tokens else "Hé llo")
+    assert listed["token_logprobs"][0] is None
+    assert listed["top_logprobs"][0] is None
+    assert listed["token_logprobs"][1 : len(prompt)] == [-0.25] * (len(prompt) - 1)
+    assert (len(listed["tokens"]) > len(prompt)) is bool(max_tokens)
+    for token, offset in zip(listed["tokens"], listed["text_offset"], strict=True):
+        assert text[offset:].startswith(token) or offset == len(text)
+
+
+def test_prompt_log_probabilities_by_token_id(serve: Serve, demo_model: ServedModel) -> None:
+    server = serve(always(1000, EOS))
+    prompt = ids_of(demo_model, "The quick")
+    [choice] = server.complete(prompt, prompt_logprobs=2).json()["choices"]
+    first, second = choice["prompt_logprobs"]
+    assert first is None
+    label = demo_model.token_text.label
+    chosen, better = prompt[1], prompt[1] + 1
+    assert second == {
+        str(chosen): {"logprob": -0.25, "rank": 2, "decoded_token": label(chosen)},
+        str(better): {"logprob": -0.2, "rank": 1, "decoded_token": label(better)},
+    }
+    body = server.chat("Hi", prompt_logprobs=0).json()
+    assert len(body["prompt_logprobs"]) == body["usage"]["prompt_tokens"]
+    assert all(len(entry) == 1 for entry in body["prompt_logprobs"][1:])
+
+
+def test_tokens_can_be_listed_by_id(serve: Serve) -> None:
+    server = serve(always(1000, EOS))
+    fields = {"logprobs": 1, "return_tokens_as_token_ids": True}
+    [choice] = server.complete("x", **fields).json()["choices"]
+    assert choice["logprobs"]["tokens"] == ["token_id:1000", f"token_id:{EOS}"]
+    assert "token_id:1000" in choice["logprobs"]["top_logprobs"][0]
 
 
 def test_offsets_of_log_probabilities_point_into_the_text(

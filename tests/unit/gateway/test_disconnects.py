@@ -2,6 +2,7 @@
 
 import json
 import socket
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -105,7 +106,7 @@ def test_while_the_request_is_sent(serve: Serve) -> None:
 
 def test_while_the_prompt_is_tokenized(serve: Serve) -> None:
     server = serve(always(Hold()))
-    server.backend.info = type(server.backend.info)(max_model_len=10**6, vocab_size=49152)
+    server.backend.info = replace(server.backend.info, max_model_len=10**6)
     data = request_bytes("/v1/completions", {"prompt": "many words " * 300_000, "max_tokens": 1})
     connection = connect(server, data)
     wait_until(lambda: server.num_tasks() > 3)

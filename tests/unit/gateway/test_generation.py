@@ -5,16 +5,22 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualpace.core.messages import EngineEvent, FinishEvent, TokenEvent
+from dualpace.core.messages import (
+    EngineEvent,
+    FinishEvent,
+    PromptLogprobs,
+    TokenEvent,
+    TokenLogprobs,
+)
 from dualpace.core.request import Engine, FinishReason
-from dualpace.gateway.backend import GeneratedToken, GenerationEnd
+from dualpace.gateway.backend import GeneratedToken, GenerationEnd, GenerationEvent, ScoredPrompt
 from dualpace.gateway.generation import NodeGeneration
 
 FIRST = 10
 
 
-def collect(generation: NodeGeneration) -> list[GeneratedToken | GenerationEnd]:
-    async def drain() -> list[GeneratedToken | GenerationEnd]:
+def collect(generation: NodeGeneration) -> list[GenerationEvent]:
+    async def drain() -> list[GenerationEvent]:
         return [event async for event in generation]
 
     return asyncio.run(asyncio.wait_for(drain(), 5))
@@ -102,3 +108,23 @@ def test_cancelling_after_the_end_is_nothing() -> None:
     generation.take(Engine.GPU, FinishEvent(1, 2, FIRST + 1, FinishReason.STOP))
     generation.cancel()
     assert told == []
+
+
+@given(st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), max_size=12))
+def test_scores_of_a_prompt_computed_again_come_out_once(chunks: list[tuple[int, int]]) -> None:
+    """However chunks overlap, positions come in order and once; what leaves a gap is no chunk."""
+    generation = NodeGeneration(2, FIRST, lambda _: None)
+    known = 1
+    for start, length in chunks:
+        tokens = tuple(TokenLogprobs(-float(p), ()) for p in range(start, start + length))
+        generation.take(Engine.GPU, PromptLogprobs(1, 2, start, tokens))
+        if start <= known:
+            known = max(known, start + length)
+    generation.take(Engine.GPU, FinishEvent(1, 2, FIRST, FinishReason.LENGTH))
+    *scored, _ = collect(generation)
+    positions: list[float] = []
+    for event in scored:
+        assert isinstance(event, ScoredPrompt)
+        assert event.start == len(positions) + 1
+        positions.extend(-entry.chosen for entry in event.tokens)
+    assert positions == list(range(1, known))

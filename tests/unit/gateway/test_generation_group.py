@@ -7,9 +7,14 @@ import pytest
 
 from dualpace.core.errors import PeerLostError
 from dualpace.core.request import FinishReason, SamplingParams
-from dualpace.gateway.backend import GeneratedToken, GenerationEnd, GenerationParams
+from dualpace.gateway.backend import (
+    GeneratedToken,
+    GenerationEnd,
+    GenerationEvent,
+    GenerationParams,
+)
 from dualpace.gateway.errors import ApiError, unavailable
-from dualpace.gateway.generation_group import Event, GenerationGroup
+from dualpace.gateway.generation_group import GenerationGroup
 from dualpace.gateway.planning import ChoicePlan
 from dualpace.gateway.prompts import TokenizedPrompt
 from dualpace.testing.fake_backend import Break, End, FakeBackend, Hold, Pause, Step, always
@@ -28,7 +33,7 @@ def by_prompt(scripts: dict[int, Iterable[Step]]) -> FakeBackend:
     return FakeBackend(lambda prompt, _: scripts[prompt[0]])
 
 
-async def run_all(backend: FakeBackend, count: int) -> list[Event]:
+async def run_all(backend: FakeBackend, count: int) -> list[GenerationEvent]:
     async with GenerationGroup(backend, plans(count)) as group:
         return [event async for _, event in group]
 

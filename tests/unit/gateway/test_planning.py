@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualpace.core.request import MAX_STOP_TOKEN_IDS
+from dualpace.core.request import MAX_STOP_TOKEN_IDS, LogitAdjustments
 from dualpace.gateway.backend import NodeInfo
 from dualpace.gateway.errors import ApiError
 from dualpace.gateway.model import SamplingDefaults, ServedModel, served_model
@@ -11,13 +11,14 @@ from dualpace.gateway.planning import (
     chat_limit,
     check_choice_count,
     completion_limit,
+    kept_tokens,
     plan_choices,
 )
 from dualpace.gateway.prompts import TokenizedPrompt
 from dualpace.gateway.protocol.chat import ChatRequest
 from dualpace.gateway.protocol.completions import CompletionRequest
 
-INFO = NodeInfo(max_model_len=100, vocab_size=1000)
+INFO = NodeInfo(max_model_len=100, vocab_size=1000, max_request_bytes=1 << 16)
 
 
 def completion(**fields: object) -> CompletionRequest:
@@ -155,3 +156,50 @@ def test_generations_of_one_request_are_limited() -> None:
     with pytest.raises(ApiError, match="8 generations") as caught:
         check_choice_count(completion(n=3), 3, 8)
     assert caught.value.param == "n"
+
+
+def test_adjustments_are_made_only_where_something_is_adjusted(plain_model: ServedModel) -> None:
+    neutral = {"presence_penalty": 0, "repetition_penalty": 1.0, "logit_bias": {}, "min_tokens": 0}
+    [plain] = plan(plain_model, completion(**neutral))
+    assert plain.params.sampling.adjustments is None
+    [adjusted] = plan(
+        plain_model,
+        completion(
+            presence_penalty=-1,
+            frequency_penalty=2,
+            logit_bias={"5": -100, "007": 1.5},
+            allowed_token_ids=[9, 5, 9],
+            min_tokens=3,
+            priority=-4,
+        ),
+    )
+    assert adjusted.params.sampling.adjustments == LogitAdjustments(
+        presence_penalty=-1.0,
+        frequency_penalty=2.0,
+        logit_bias=((5, -100.0), (7, 1.5)),
+        allowed_token_ids=(9, 5),
+        min_tokens=3,
+    )
+    assert adjusted.params.priority == -4
+
+
+def test_the_publishers_repetition_penalty_holds_unless_the_client_has_one(
+    plain_model: ServedModel,
+) -> None:
+    defaults = SamplingDefaults(repetition_penalty=1.1)
+    model = served_model(("x",), plain_model.tokenizer, defaults=defaults)
+    [default] = plan(model, completion())
+    assert default.params.sampling.adjustments == LogitAdjustments(repetition_penalty=1.1)
+    [own] = plan(model, completion(repetition_penalty=1))
+    assert own.params.sampling.adjustments is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "max_tokens", "kept"),
+    [(None, None, None), (5, None, 5), (500, None, 500), (-1, None, 84), (-1, 30, 70)],
+)
+def test_prompts_are_cut_only_as_far_as_asked(
+    wanted: int | None, max_tokens: int | None, kept: int | None
+) -> None:
+    request = completion(truncate_prompt_tokens=wanted, max_tokens=max_tokens)
+    assert kept_tokens(request, completion_limit(request), INFO.max_model_len) == kept

@@ -9,7 +9,7 @@ from tokenizers import processors
 
 from dualpace.gateway.errors import ApiError
 from dualpace.gateway.model import ServedModel, served_model
-from dualpace.gateway.prompts import PromptBuilder
+from dualpace.gateway.prompts import ChatOptions, EncodingOptions, PromptBuilder, TokenizedPrompt
 from dualpace.gateway.protocol.chat import ChatMessage
 from tests.unit.gateway.conftest import ByteFallbackTokenizer
 
@@ -30,6 +30,11 @@ def message(role: str, content: str | None, **fields: object) -> ChatMessage:
 def with_template(model: ServedModel, source: str) -> PromptBuilder:
     again = served_model(("x",), model.tokenizer, chat_template=source)
     return PromptBuilder(again, num_threads=1)
+
+
+def prompts_text(builder: PromptBuilder, prompt: TokenizedPrompt) -> str:
+    ids = list(prompt.token_ids)
+    return builder._model.tokenizer.decode(ids, skip_special_tokens=False)
 
 
 async def test_gold_conversations_become_the_gold_tokens(prompts: PromptBuilder) -> None:
@@ -145,3 +150,47 @@ async def test_the_event_loop_turns_while_a_prompt_is_tokenized(prompts: PromptB
     assert len((await work)[0].token_ids) >= 200_000
     # Were the interpreter locked meanwhile, one turn would last nearly as long as the whole.
     assert longest < (last - begin) * 0.7
+
+
+async def test_a_final_message_is_continued_where_it_ends(prompts: PromptBuilder) -> None:
+    messages = [message("user", "Count."), message("assistant", "one, two, ")]
+    options = ChatOptions(add_generation_prompt=False, continue_final_message=True)
+    prompt = await prompts.chat(messages, 8192, options)
+    text = prompts_text(prompts, prompt)
+    assert text.endswith("<|im_start|>assistant\none, two, ")
+    whole = await prompts.chat(messages, 8192, ChatOptions(add_generation_prompt=False))
+    assert prompts_text(prompts, whole).startswith(text)
+
+
+async def test_a_template_that_rewrites_the_final_message_says_so(
+    demo_model: ServedModel,
+) -> None:
+    builder = with_template(
+        demo_model, "{% for m in messages %}{{ m.content | upper }}{% endfor %}"
+    )
+    options = ChatOptions(add_generation_prompt=False, continue_final_message=True)
+    with pytest.raises(ApiError, match="cannot be continued"):
+        await builder.chat([message("assistant", "abc")], 100, options)
+
+
+async def test_templates_get_the_clients_variables_but_not_their_own(
+    demo_model: ServedModel,
+) -> None:
+    builder = with_template(
+        demo_model, "{{ mood }}{{ messages | length }}{{ add_generation_prompt }}"
+    )
+    options = ChatOptions(template_variables={"mood": "calm", "messages": [], "eos_token": "!"})
+    prompt = await builder.chat([message("user", "x")], 100, options)
+    assert prompts_text(builder, prompt) == "calm1True"
+
+
+async def test_long_prompts_lose_their_beginning_if_asked(prompts: PromptBuilder) -> None:
+    last = EncodingOptions(keep_last=4)
+    [text] = await prompts.completions(["word " * 5000 + "the end"], 100, last)
+    [ids] = await prompts.completions([tuple(range(50))], 100, last)
+    assert (len(text.token_ids), ids.token_ids) == (4, (46, 47, 48, 49))
+    assert prompts_text(prompts, text).endswith("the end")
+    chat = await prompts.chat(
+        [message("user", "word " * 5000)], 100, ChatOptions(encoding=EncodingOptions(False, 7))
+    )
+    assert len(chat.token_ids) == 7

@@ -13,10 +13,10 @@ CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 EOS = 2
 NESTED = "[" * 100_000
+CALL = {"id": "1", "function": {"name": "f", "arguments": "{}"}}
 
 BOTH: list[tuple[str, Any, str]] = [
     ("model", 3, "invalid_type"),
-    ("max_tokens", 0, "invalid_value"),
     ("max_tokens", -1, "invalid_value"),
     ("max_tokens", 1.5, "invalid_type"),
     ("max_tokens", True, "invalid_type"),
@@ -77,21 +77,76 @@ BOTH: list[tuple[str, Any, str]] = [
     ("request_id", "a\r\nb", "invalid_value"),
     ("request_id", "x" * 129, "invalid_value"),
     ("logprobs", "x", "invalid_type"),
+    ("presence_penalty", 2.01, "invalid_value"),
+    ("presence_penalty", True, "invalid_type"),
+    ("frequency_penalty", -2.01, "invalid_value"),
+    ("frequency_penalty", math.nan, "invalid_value"),
+    ("frequency_penalty", "x", "invalid_type"),
+    ("repetition_penalty", 0, "invalid_value"),
+    ("repetition_penalty", math.inf, "invalid_value"),
+    ("logit_bias", [1], "invalid_type"),
+    ("logit_bias", {"x": 1}, "invalid_value"),
+    ("logit_bias", {"1.5": 1}, "invalid_value"),
+    ("logit_bias", {"5": "x"}, "invalid_type"),
+    ("logit_bias", {"5": True}, "invalid_type"),
+    ("logit_bias", {"5": 101}, "invalid_value"),
+    ("logit_bias", {"5": math.nan}, "invalid_value"),
+    ("logit_bias", {"5": math.inf}, "invalid_value"),
+    ("logit_bias", {"-1": 1}, "invalid_value"),
+    ("logit_bias", {"49152": 1}, "invalid_value"),
+    ("logit_bias", {str(i): 1 for i in range(1025)}, "invalid_value"),
+    ("allowed_token_ids", [], "invalid_value"),
+    ("allowed_token_ids", [49152], "invalid_value"),
+    ("allowed_token_ids", [-1], "invalid_value"),
+    ("allowed_token_ids", ["1"], "invalid_type"),
+    ("allowed_token_ids", list(range(1025)), "invalid_value"),
+    ("min_tokens", -1, "invalid_value"),
+    ("min_tokens", 1.0, "invalid_type"),
+    ("prompt_logprobs", 21, "invalid_value"),
+    ("prompt_logprobs", -1, "invalid_value"),
+    ("prompt_logprobs", True, "invalid_type"),
+    ("priority", 2**31, "invalid_value"),
+    ("priority", "high", "invalid_type"),
+    ("truncate_prompt_tokens", 0, "invalid_value"),
+    ("truncate_prompt_tokens", -2, "invalid_value"),
+    ("include_stop_str_in_output", 1, "invalid_type"),
+    ("skip_special_tokens", "no", "invalid_type"),
+    ("return_tokens_as_token_ids", 0, "invalid_type"),
+    ("add_special_tokens", 1, "invalid_type"),
+]
+
+TOGETHER: list[tuple[str, dict[str, Any]]] = [
+    ("stream_options", {"stream_options": {"include_usage": True}}),
+    ("stream_options", {"stream_options": {}, "stream": False}),
+    ("prompt_logprobs", {"prompt_logprobs": 1, "stream": True}),
+    ("min_tokens", {"min_tokens": 9, "max_tokens": 8}),
+]
+
+TOGETHER_CHAT: list[tuple[str, dict[str, Any]]] = [
+    ("top_logprobs", {"top_logprobs": 2}),
+    ("top_logprobs", {"top_logprobs": 2, "logprobs": False}),
+    ("min_tokens", {"min_tokens": 9, "max_completion_tokens": 8}),
+    ("continue_final_message", {"continue_final_message": True}),
+    ("continue_final_message", {"continue_final_message": True, "add_generation_prompt": True}),
+    (
+        "continue_final_message",
+        {
+            "continue_final_message": True,
+            "messages": [{"role": "assistant", "content": None, "tool_calls": [CALL]}],
+        },
+    ),
+]
+
+TOGETHER_COMPLETIONS: list[tuple[str, dict[str, Any]]] = [
+    ("max_tokens", {"max_tokens": 0}),
+    ("max_tokens", {"max_tokens": 0, "echo": False}),
 ]
 
 UNSUPPORTED: list[tuple[str, Any]] = [
     ("response_format", {"type": "json_object"}),
     ("response_format", {"type": "json_schema", "json_schema": {}}),
     ("response_format", "text"),
-    ("logit_bias", {"5": 1}),
-    ("presence_penalty", 0.5),
-    ("frequency_penalty", -0.5),
-    ("frequency_penalty", math.nan),
-    ("frequency_penalty", False),
-    ("repetition_penalty", 1.1),
-    ("min_tokens", 3),
     ("best_of", 5),
-    ("prompt_logprobs", 0),
     ("structured_outputs", {"json": {}}),
     ("guided_json", {}),
     ("guided_regex", "a*"),
@@ -99,16 +154,13 @@ UNSUPPORTED: list[tuple[str, Any]] = [
     ("use_beam_search", True),
     ("length_penalty", 2),
     ("bad_words", ["x"]),
-    ("allowed_token_ids", [1]),
     ("logits_processors", ["x"]),
-    ("truncate_prompt_tokens", 5),
-    ("include_stop_str_in_output", True),
-    ("skip_special_tokens", False),
-    ("priority", 3),
     ("kv_transfer_params", {"x": 1}),
 ]
 
 ONLY_CHAT: list[tuple[str, Any, str]] = [
+    ("max_tokens", 0, "invalid_value"),
+    ("chat_template_kwargs", [], "invalid_type"),
     ("messages", None, "invalid_type"),
     ("messages", [], "invalid_value"),
     ("messages", "Hi", "invalid_type"),
@@ -128,13 +180,12 @@ ONLY_CHAT: list[tuple[str, Any, str]] = [
     ("function_call", "auto", "unsupported_parameter"),
     ("modalities", ["text", "audio"], "unsupported_parameter"),
     ("reasoning_effort", "low", "unsupported_parameter"),
-    ("add_generation_prompt", False, "unsupported_parameter"),
-    ("continue_final_message", True, "unsupported_parameter"),
     ("chat_template", "{{ x }}", "unsupported_parameter"),
     ("echo", True, "unsupported_parameter"),
 ]
 
 ONLY_COMPLETIONS: list[tuple[str, Any, str]] = [
+    ("max_tokens", 0, "invalid_value"),
     ("prompt", None, "invalid_type"),
     ("prompt", 5, "invalid_type"),
     ("prompt", {}, "invalid_type"),
@@ -162,8 +213,6 @@ ONLY_COMPLETIONS: list[tuple[str, Any, str]] = [
     ("suffix", "x", "unsupported_parameter"),
     ("best_of", 2, "unsupported_parameter"),
 ]
-
-CALL = {"id": "1", "function": {"name": "f", "arguments": "{}"}}
 
 MESSAGES: list[tuple[str, list[Any]]] = [
     ("messages[0]", ["Hi"]),
@@ -230,6 +279,12 @@ def test_fields_of_chat(server: LiveServer) -> None:
 def test_fields_of_completions(server: LiveServer) -> None:
     for name, value, code in ONLY_COMPLETIONS:
         assert_error(send(server, COMPLETIONS, {name: value}), 400, name, code)
+
+
+def test_fields_that_do_not_go_together(server: LiveServer) -> None:
+    for path, own in ((CHAT, TOGETHER_CHAT), (COMPLETIONS, TOGETHER_COMPLETIONS)):
+        for name, fields in (*TOGETHER, *own):
+            assert_error(send(server, path, fields), 400, name, "invalid_value")
 
 
 def test_messages(server: LiveServer) -> None:

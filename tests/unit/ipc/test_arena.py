@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dualpace.core.errors import ArenaError, CapacityError
-from dualpace.core.request import MAX_STOP_TOKEN_IDS, Engine, Request, SamplingParams
+from dualpace.core.request import Engine, Request
 from dualpace.ipc.arena import Arena, arena_blocks
+from dualpace.ipc.codec import encoded_size
 from dualpace.ipc.layout import (
     HEADER,
     HUGE_PAGE_BYTES,
@@ -27,6 +28,7 @@ from dualpace.ipc.layout import (
     layout_of,
 )
 from dualpace.ipc.sequence_table import SequenceTable
+from tests.unit.ipc.requests import REQUEST
 
 FINGERPRINT = bytes(range(32))
 
@@ -40,6 +42,7 @@ def make_geometry(**changes: int) -> ArenaGeometry:
         "head_dim": 8,
         "num_slots": 4,
         "max_blocks_per_sequence": 8,
+        "request_bytes": 64,
     }
     return ArenaGeometry(kv_dtype=KvDtype.FLOAT32, **{**sizes, **changes})
 
@@ -54,7 +57,8 @@ def other_process(code: str, directory: Path) -> subprocess.Popen[str]:
         "from dualpace.ipc.layout import ArenaGeometry, KvDtype\n"
         "directory, fingerprint = Path(sys.argv[1]), bytes(range(32))\n"
         "geometry = ArenaGeometry(num_layers=2, num_blocks=8, num_kv_heads=1, block_size=16,\n"
-        "  head_dim=8, kv_dtype=KvDtype.FLOAT32, num_slots=4, max_blocks_per_sequence=8)\n"
+        "  head_dim=8, kv_dtype=KvDtype.FLOAT32, num_slots=4, max_blocks_per_sequence=8,\n"
+        "  request_bytes=64)\n"
     )
     return subprocess.Popen(
         [sys.executable, "-c", prelude + code, str(directory)],
@@ -190,9 +194,17 @@ def test_too_large_an_arena_names_the_numbers(tmp_path: Path) -> None:
     st.sampled_from([32, 80, 128]),
     st.sampled_from(KvDtype),
     st.integers(1, 200),
+    st.integers(1, 100),
 )
 def test_regions_do_not_overlap_and_kv_starts_on_a_huge_page(
-    layers: int, blocks: int, heads: int, size: int, head_dim: int, dtype: KvDtype, slots: int
+    layers: int,
+    blocks: int,
+    heads: int,
+    size: int,
+    head_dim: int,
+    dtype: KvDtype,
+    slots: int,
+    cache_lines: int,
 ) -> None:
     geometry = ArenaGeometry(
         num_layers=layers,
@@ -203,11 +215,13 @@ def test_regions_do_not_overlap_and_kv_starts_on_a_huge_page(
         kv_dtype=dtype,
         num_slots=slots,
         max_blocks_per_sequence=blocks,
+        request_bytes=cache_lines * 64,
     )
     layout = layout_of(geometry)
     regions = [
         layout.heartbeats,
         layout.sequences,
+        layout.requests,
         layout.block_tables,
         layout.block_tokens,
         layout.assist,
@@ -234,32 +248,12 @@ def test_arena_blocks_is_the_largest_number_that_fits(budget: int) -> None:
     assert layout_of(geometry_of(blocks + 1)).total_bytes > budget
 
 
-SAMPLING = st.builds(
-    SamplingParams,
-    temperature=st.floats(0, 10),
-    top_p=st.floats(0, 1, exclude_min=True),
-    top_k=st.integers(0, 1000),
-    min_p=st.floats(0, 1),
-    seed=st.integers(0, 2**64 - 1),
-    logprobs=st.none() | st.integers(0, 20),
-)
-REQUESTS = st.builds(
-    Request,
-    request_id=st.integers(0, 2**63 - 1),
-    gateway_id=st.integers(0, 2**63 - 1),
-    prompt_tokens=st.integers(1, 10**6),
-    max_tokens=st.integers(1, 10**6),
-    stop_token_ids=st.lists(st.integers(0, 10**6), max_size=MAX_STOP_TOKEN_IDS).map(tuple),
-    sampling=SAMPLING,
-    arrival_s=st.floats(0, 1e9),
-)
-
-
-@given(st.lists(st.tuples(REQUESTS, st.none() | st.integers(1, 10**6)), max_size=4))
+@given(st.lists(st.tuples(REQUEST, st.none() | st.integers(1, 10**6)), max_size=4))
 def test_the_sequence_table_gives_back_what_was_committed(
     entries: list[tuple[Request, int | None]],
 ) -> None:
-    table = SequenceTable(np.zeros(4, SLOT))
+    largest = max((encoded_size(request) for request, _ in entries), default=0)
+    table = SequenceTable(np.zeros(4, SLOT), np.zeros((4, largest), np.uint8))
     for slot, (request, return_at) in enumerate(entries):
         table.open(slot, request, request.prompt_tokens + 1, return_at)
     table.advance(list(range(len(entries))), [request.prompt_tokens + 2 for request, _ in entries])

@@ -18,6 +18,7 @@ from dualpace.core.messages import (
     HandoffCommand,
     HandoffEvent,
     HostStatus,
+    PromptLogprobs,
     Recall,
     Refused,
     Release,
@@ -29,51 +30,26 @@ from dualpace.core.messages import (
     TokenEvent,
     TokenLogprobs,
 )
-from dualpace.core.request import (
-    MAX_STOP_TOKEN_IDS,
-    MAX_TOP_K,
-    FinishReason,
-    Request,
-    SamplingParams,
-)
+from dualpace.core.request import FinishReason, Request
 from dualpace.ipc import codec
 from dualpace.ipc.proto import engine_pb2 as pb
+from tests.unit.ipc.requests import COUNT, FLOAT32, ID, REQUEST, TOKENS
 
 REPOSITORY = Path(__file__).parents[3]
-ID = st.integers(0, 2**63 - 1)
-COUNT = st.integers(0, 2**31 - 1)
-SOME = st.integers(1, 1000)
-FLOAT32 = st.floats(width=32, allow_nan=False)
-TOKENS = st.lists(COUNT, max_size=20).map(tuple)
-
-SAMPLING = st.builds(
-    SamplingParams,
-    temperature=st.floats(0, 10),
-    top_p=st.floats(0, 1, exclude_min=True),
-    top_k=st.integers(0, MAX_TOP_K),
-    min_p=st.floats(0, 1),
-    seed=st.integers(0, 2**64 - 1),
-    logprobs=st.none() | st.integers(0, 20),
-)
-REQUEST = st.builds(
-    Request,
-    request_id=ID,
-    gateway_id=ID,
-    prompt_tokens=SOME,
-    max_tokens=SOME,
-    stop_token_ids=st.lists(COUNT, max_size=MAX_STOP_TOKEN_IDS).map(tuple),
-    sampling=SAMPLING,
-    arrival_s=st.floats(0, 1e12),
-)
 LOGPROBS = st.builds(
-    TokenLogprobs, FLOAT32, st.lists(st.tuples(COUNT, FLOAT32), max_size=5).map(tuple)
+    TokenLogprobs,
+    FLOAT32,
+    st.lists(st.tuples(COUNT, FLOAT32), max_size=5).map(tuple),
+    st.none() | COUNT,
 )
 GATEWAY = st.just(77)
-EVENT = st.builds(TokenEvent, GATEWAY, ID, COUNT, COUNT, st.none() | LOGPROBS) | st.builds(
-    FinishEvent, GATEWAY, ID, COUNT, st.sampled_from(FinishReason), st.text()
+EVENT = st.one_of(
+    st.builds(TokenEvent, GATEWAY, ID, COUNT, COUNT, st.none() | LOGPROBS),
+    st.builds(FinishEvent, GATEWAY, ID, COUNT, st.sampled_from(FinishReason), st.text()),
+    st.builds(PromptLogprobs, GATEWAY, ID, COUNT, st.lists(LOGPROBS, max_size=5).map(tuple)),
 )
 COMMAND = st.one_of(
-    st.builds(Reserve, ID, COUNT),
+    st.builds(Reserve, ID, COUNT, st.text()),
     st.builds(Commit, REQUEST, COUNT, st.none() | COUNT),
     st.builds(Recall, ID),
     st.builds(Release, ID),
@@ -163,6 +139,11 @@ def test_empty_handoff_messages_are_named() -> None:
         codec.decode_commands(pb.HandoffRequest(commands=[pb.HandoffCommand()]))
     with pytest.raises(ProtocolError):
         codec.decode_handoff_events(pb.HandoffReply(events=[pb.HandoffEvent()]))
+
+
+def test_an_empty_engine_event_is_named() -> None:
+    with pytest.raises(ProtocolError):
+        codec.decode_events(pb.EngineMessage(events=[pb.EngineEvent()]), 77)
 
 
 def test_the_generated_code_is_that_of_the_proto_file(tmp_path: Path) -> None:

@@ -36,7 +36,11 @@ from dualpace.ipc.rpc import engine_handler, handoff_handler, make_channel, open
 from dualpace.ipc.serving import io_thread, serve_socket
 
 FACTS = EngineFacts(
-    engine=Engine.GPU, model_fingerprint=b"f" * 32, max_model_len=100, vocab_size=50
+    engine=Engine.GPU,
+    model_fingerprint=b"f" * 32,
+    max_model_len=100,
+    max_request_bytes=4096,
+    vocab_size=50,
 )
 
 

@@ -47,9 +47,7 @@ def submit(
 
 def step(scheduler: GpuScheduler, token: int = 7) -> GpuPlan:
     plan = scheduler.schedule(0.0)
-    scheduler.apply(
-        plan, [Sample(row.request_id, token) for row in plan.rows if row.sampling is not None]
-    )
+    scheduler.apply(plan, [Sample(row.request_id, token) for row in plan.rows if row.samples])
     scheduler.state.check_integrity()
     return plan
 
@@ -69,7 +67,7 @@ def test_a_long_prompt_is_prefilled_in_chunks_of_the_budget() -> None:
 def test_only_the_last_chunk_samples() -> None:
     scheduler = make_scheduler()
     submit(scheduler, 1, prompt=20)
-    assert [row.sampling is not None for _ in range(2) for row in step(scheduler).rows] == [
+    assert [row.samples for _ in range(2) for row in step(scheduler).rows] == [
         False,
         True,
     ]

@@ -7,23 +7,45 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SamplingParams(_message.Message):
-    __slots__ = ("temperature", "top_p", "top_k", "min_p", "seed", "logprobs")
+    __slots__ = ("temperature", "top_p", "top_k", "min_p", "seed", "logprobs", "adjustments")
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     TOP_P_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     MIN_P_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    ADJUSTMENTS_FIELD_NUMBER: _ClassVar[int]
     temperature: float
     top_p: float
     top_k: int
     min_p: float
     seed: int
     logprobs: int
-    def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., logprobs: _Optional[int] = ...) -> None: ...
+    adjustments: LogitAdjustments
+    def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., logprobs: _Optional[int] = ..., adjustments: _Optional[_Union[LogitAdjustments, _Mapping]] = ...) -> None: ...
+
+class LogitAdjustments(_message.Message):
+    __slots__ = ("presence_penalty", "frequency_penalty", "repetition_penalty", "biased_token_ids", "biases", "allowed_token_ids", "min_tokens", "grammar")
+    PRESENCE_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    FREQUENCY_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    REPETITION_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    BIASED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    BIASES_FIELD_NUMBER: _ClassVar[int]
+    ALLOWED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    MIN_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    GRAMMAR_FIELD_NUMBER: _ClassVar[int]
+    presence_penalty: float
+    frequency_penalty: float
+    repetition_penalty: float
+    biased_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    biases: _containers.RepeatedScalarFieldContainer[float]
+    allowed_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    min_tokens: int
+    grammar: str
+    def __init__(self, presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., biased_token_ids: _Optional[_Iterable[int]] = ..., biases: _Optional[_Iterable[float]] = ..., allowed_token_ids: _Optional[_Iterable[int]] = ..., min_tokens: _Optional[int] = ..., grammar: _Optional[str] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("request_id", "gateway_id", "prompt_tokens", "max_tokens", "stop_token_ids", "sampling", "arrival_s")
+    __slots__ = ("request_id", "gateway_id", "prompt_tokens", "max_tokens", "stop_token_ids", "sampling", "arrival_s", "priority", "prompt_logprobs")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     GATEWAY_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +53,8 @@ class Request(_message.Message):
     STOP_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     ARRIVAL_S_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     gateway_id: int
     prompt_tokens: int
@@ -38,7 +62,9 @@ class Request(_message.Message):
     stop_token_ids: _containers.RepeatedScalarFieldContainer[int]
     sampling: SamplingParams
     arrival_s: float
-    def __init__(self, request_id: _Optional[int] = ..., gateway_id: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., arrival_s: _Optional[float] = ...) -> None: ...
+    priority: int
+    prompt_logprobs: int
+    def __init__(self, request_id: _Optional[int] = ..., gateway_id: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., arrival_s: _Optional[float] = ..., priority: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ...) -> None: ...
 
 class GatewayHello(_message.Message):
     __slots__ = ("gateway_id", "protocol")
@@ -73,18 +99,20 @@ class GatewayMessage(_message.Message):
     def __init__(self, hello: _Optional[_Union[GatewayHello, _Mapping]] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ...) -> None: ...
 
 class EngineWelcome(_message.Message):
-    __slots__ = ("protocol", "engine", "model_fingerprint", "max_model_len", "vocab_size")
+    __slots__ = ("protocol", "engine", "model_fingerprint", "max_model_len", "vocab_size", "max_request_bytes")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
     VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MAX_REQUEST_BYTES_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     engine: int
     model_fingerprint: bytes
     max_model_len: int
     vocab_size: int
-    def __init__(self, protocol: _Optional[int] = ..., engine: _Optional[int] = ..., model_fingerprint: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., vocab_size: _Optional[int] = ...) -> None: ...
+    max_request_bytes: int
+    def __init__(self, protocol: _Optional[int] = ..., engine: _Optional[int] = ..., model_fingerprint: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., vocab_size: _Optional[int] = ..., max_request_bytes: _Optional[int] = ...) -> None: ...
 
 class AlternativeToken(_message.Message):
     __slots__ = ("token_id", "logprob")
@@ -95,12 +123,14 @@ class AlternativeToken(_message.Message):
     def __init__(self, token_id: _Optional[int] = ..., logprob: _Optional[float] = ...) -> None: ...
 
 class TokenLogprobs(_message.Message):
-    __slots__ = ("chosen", "top")
+    __slots__ = ("chosen", "top", "rank")
     CHOSEN_FIELD_NUMBER: _ClassVar[int]
     TOP_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
     chosen: float
     top: _containers.RepeatedCompositeFieldContainer[AlternativeToken]
-    def __init__(self, chosen: _Optional[float] = ..., top: _Optional[_Iterable[_Union[AlternativeToken, _Mapping]]] = ...) -> None: ...
+    rank: int
+    def __init__(self, chosen: _Optional[float] = ..., top: _Optional[_Iterable[_Union[AlternativeToken, _Mapping]]] = ..., rank: _Optional[int] = ...) -> None: ...
 
 class TokenEvent(_message.Message):
     __slots__ = ("request_id", "position", "token_id", "logprobs", "repeat")
@@ -128,13 +158,25 @@ class FinishEvent(_message.Message):
     message: str
     def __init__(self, request_id: _Optional[int] = ..., end_position: _Optional[int] = ..., reason: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
+class PromptLogprobs(_message.Message):
+    __slots__ = ("request_id", "start", "tokens")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    start: int
+    tokens: _containers.RepeatedCompositeFieldContainer[TokenLogprobs]
+    def __init__(self, request_id: _Optional[int] = ..., start: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[TokenLogprobs, _Mapping]]] = ...) -> None: ...
+
 class EngineEvent(_message.Message):
-    __slots__ = ("token", "finish")
+    __slots__ = ("token", "finish", "prompt_logprobs")
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     FINISH_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     token: TokenEvent
     finish: FinishEvent
-    def __init__(self, token: _Optional[_Union[TokenEvent, _Mapping]] = ..., finish: _Optional[_Union[FinishEvent, _Mapping]] = ...) -> None: ...
+    prompt_logprobs: PromptLogprobs
+    def __init__(self, token: _Optional[_Union[TokenEvent, _Mapping]] = ..., finish: _Optional[_Union[FinishEvent, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[PromptLogprobs, _Mapping]] = ...) -> None: ...
 
 class EngineStatus(_message.Message):
     __slots__ = ("gauges",)
@@ -168,12 +210,14 @@ class HandoffHello(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., arena_generation: _Optional[int] = ...) -> None: ...
 
 class Reserve(_message.Message):
-    __slots__ = ("request_id", "num_tokens")
+    __slots__ = ("request_id", "num_tokens", "grammar")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    GRAMMAR_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     num_tokens: int
-    def __init__(self, request_id: _Optional[int] = ..., num_tokens: _Optional[int] = ...) -> None: ...
+    grammar: str
+    def __init__(self, request_id: _Optional[int] = ..., num_tokens: _Optional[int] = ..., grammar: _Optional[str] = ...) -> None: ...
 
 class Commit(_message.Message):
     __slots__ = ("request", "num_tokens", "return_at")

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from dualpace.core.service import service_main
 from dualpace.cpu_engine.engine import CpuEngine
 from dualpace.cpu_engine.runner import HostRunner
 from dualpace.cpu_engine.settings import CpuEngineSettings
+from dualpace.grammar import Grammars, vocabulary_of
 from dualpace.ipc.arena import Arena
 from dualpace.ipc.channel import CpuInput, Inbox
 from dualpace.ipc.engine_server import EngineFacts, EngineServer
@@ -57,7 +59,15 @@ def _serve(settings: CpuEngineSettings, stop: StopRequest) -> None:
         longest = geometry.max_blocks_per_sequence * geometry.block_size
         decoder = _load(checkpoint, TORCH_DTYPES[geometry.kv_dtype], stop, longest)
     try:
-        _run(settings, decoder, arena, _facts(checkpoint, arena.geometry), stop)
+        with closing(Grammars(vocabulary_of(checkpoint))) as grammars:
+            _run(
+                settings,
+                decoder=decoder,
+                arena=arena,
+                facts=_facts(checkpoint, arena.geometry),
+                grammars=grammars,
+                stop=stop,
+            )
     finally:
         arena.close()
     log.info("cpu-engine stops: %s", stop.reason)
@@ -65,9 +75,11 @@ def _serve(settings: CpuEngineSettings, stop: StopRequest) -> None:
 
 def _run(
     settings: CpuEngineSettings,
+    *,
     decoder: Decoder,
     arena: Arena,
     facts: EngineFacts,
+    grammars: Grammars,
     stop: StopRequest,
 ) -> None:
     inbox: Inbox[CpuInput] = Inbox()
@@ -77,11 +89,12 @@ def _run(
         device = HandoffServer(io, arena.generation, inbox.put)
         engine = CpuEngine(
             scheduler=HostScheduler(_limits(settings, arena.geometry)),
-            runner=HostRunner(decoder, arena, host_attention(settings.num_threads)),
+            runner=HostRunner(decoder, arena, host_attention(settings.num_threads), grammars),
             arena=arena,
             inbox=inbox,
             gateways=gateways,
             device=device,
+            grammars=grammars,
             clock=SystemClock(),
         )
         handlers = (engine_handler(gateways.session), handoff_handler(device.session))
@@ -114,6 +127,7 @@ def _facts(checkpoint: Checkpoint, geometry: ArenaGeometry) -> EngineFacts:
         model_fingerprint=checkpoint.fingerprint,
         max_model_len=longest * geometry.block_size,
         vocab_size=checkpoint.config.vocab_size,
+        max_request_bytes=geometry.request_bytes,
     )
 
 

@@ -27,6 +27,7 @@ from dualpace.ipc.channel import (
     DeviceLeft,
     GatewayLeft,
     GatewayPort,
+    GrammarCompiler,
     HandoffEventPort,
     Inbox,
 )
@@ -61,6 +62,7 @@ class CpuEngine:
         inbox: Inbox[CpuInput],
         gateways: GatewayPort,
         device: HandoffEventPort,
+        grammars: GrammarCompiler,
         clock: Clock,
     ) -> None:
         self._scheduler = scheduler
@@ -69,6 +71,7 @@ class CpuEngine:
         self._inbox = inbox
         self._gateways = gateways
         self._device = device
+        self._grammars = grammars
         self._clock = clock
         self._pulse = Pulse(arena.heartbeat(Engine.CPU), gateways, clock, self.gauges)
         self._session: int | None = None
@@ -135,6 +138,9 @@ class CpuEngine:
 
     def _command(self, command: HandoffCommand) -> None:
         if isinstance(command, Reserve):
+            if command.grammar:
+                # Compiled while the device prefills; the sampler finds it when the commit comes.
+                self._grammars.prepare(command.grammar, _nothing)
             self._scheduler.reserve(command)
         elif isinstance(command, Commit):
             self._commit(command)
@@ -159,3 +165,7 @@ class CpuEngine:
             self._gateways.post(outbox.events)
         if outbox.handoff and self._session is not None:
             self._device.post(self._session, outbox.handoff)
+
+
+def _nothing() -> None:
+    pass

@@ -12,17 +12,25 @@ from dualpace.models.arena_pool import arena_pool
 from dualpace.models.attention import PagedAttention
 from dualpace.models.decoder import Decoder
 from dualpace.models.forward import TokenBatch, forward
-from dualpace.sampling.rows import sample_rows
-from dualpace.scheduling.plan import Failure, HostPlan, Sample, TableWrite
+from dualpace.sampling.row_sampler import RowSampler, SampleRow
+from dualpace.sampling.slot_state import GrammarSource
+from dualpace.scheduling.plan import Failure, HostPlan, HostRow, Sample, TableWrite
 
 
 class HostRunner:
     """One model over one arena."""
 
-    def __init__(self, decoder: Decoder, arena: Arena, attention: PagedAttention) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        arena: Arena,
+        attention: PagedAttention,
+        grammars: GrammarSource,
+    ) -> None:
         self._decoder = decoder
         self._arena = arena
         self._attention = attention
+        self._sampler = RowSampler(grammars)
         self._pool = arena_pool(arena)
         self._block_tables = torch.from_numpy(arena.block_tables)
 
@@ -35,16 +43,18 @@ class HostRunner:
     @torch.inference_mode()
     def execute(self, plan: HostPlan) -> list[Sample | Failure]:
         """Advance every row by one token, and commit the step."""
-        rows = plan.rows
         logits = forward(self._decoder, self._pool, self._attention, self._batch(plan))
-        results = sample_rows(
-            logits,
-            [row.request_id for row in rows],
-            [row.sampling for row in rows],
-            [row.position + 1 for row in rows],
-        )
+        results = self._sampler.sample(logits, [self._sample_row(row) for row in plan.rows])
         self._commit(plan, results)
         return results
+
+    def _sample_row(self, row: HostRow) -> SampleRow:
+        return SampleRow(
+            slot=row.slot,
+            request=row.request,
+            position=row.position + 1,
+            known=lambda begin, end: self._arena.tokens_of(row.slot, begin, end),
+        )
 
     def _batch(self, plan: HostPlan) -> TokenBatch:
         rows = plan.rows

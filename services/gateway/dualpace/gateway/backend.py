@@ -20,6 +20,10 @@ class GenerationParams:
     max_tokens: int
     stop_token_ids: tuple[int, ...]
     sampling: SamplingParams
+    priority: int = 0
+    """Lower is sooner."""
+    prompt_logprobs: int | None = None
+    """How many alternatives to report for each prompt token; None: no report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +38,23 @@ class GeneratedToken:
 
 
 @dataclass(frozen=True, slots=True)
+class ScoredPrompt:
+    """Log-probabilities of prompt tokens at `start` and on; all come before the first token."""
+
+    start: int
+    tokens: tuple[TokenLogprobs, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationEnd:
     """Always the last event of a generation."""
 
     reason: FinishReason
     message: str = ""
-    """For ERROR: a sentence that may be shown to the client."""
+    """For ERROR and REFUSED: a sentence that may be shown to the client."""
+
+
+GenerationEvent = ScoredPrompt | GeneratedToken | GenerationEnd
 
 
 class Generation(Protocol):
@@ -48,8 +63,8 @@ class Generation(Protocol):
     Iterate it once; `cancel` may be called at any time, more than once, from the event loop.
     """
 
-    def __aiter__(self) -> AsyncIterator[GeneratedToken | GenerationEnd]:
-        """Yield tokens in order, then exactly one GenerationEnd."""
+    def __aiter__(self) -> AsyncIterator[GenerationEvent]:
+        """Yield the prompt's scores if asked for, tokens in order, then one GenerationEnd."""
         ...
 
     def cancel(self) -> None:
@@ -84,6 +99,8 @@ class NodeInfo:
     Model and KV memory allow them.
     """
     vocab_size: int
+    max_request_bytes: int
+    """Room that a request's parameters, grammar and all, have in the engines."""
 
 
 class Backend(Protocol):

@@ -92,17 +92,27 @@ class ChatTemplate:
         self.knows_developer = "developer" in source
         """Templates from before that role would drop or misplace its messages."""
 
-    def render(self, messages: Sequence[Mapping[str, Any]], *, max_characters: int) -> str:
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        max_characters: int,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
         """Return the prompt's text, up to where the assistant speaks.
 
-        Raises TemplateRefusalError with the template's own words, or saying which limit was passed.
+        variables: further ones that a template may know. Raises TemplateRefusalError with the
+        template's own words, or saying which limit was passed.
         """
         variables = {
+            **(variables or {}),
             **self._special_tokens,
             "messages": messages,
-            "tools": None,
+            "tools": tools,
             "documents": None,
-            "add_generation_prompt": True,
+            "add_generation_prompt": add_generation_prompt,
         }
         try:
             return _joined(self._template.generate(variables), max_characters)

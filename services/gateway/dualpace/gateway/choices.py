@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from dualpace.core.messages import TokenLogprobs
 from dualpace.core.request import Engine, FinishReason
-from dualpace.gateway.backend import GeneratedToken, GenerationEnd
+from dualpace.gateway.backend import GeneratedToken, GenerationEnd, ScoredPrompt
 from dualpace.gateway.detokenizer import Detokenizer
-from dualpace.gateway.errors import server_error
+from dualpace.gateway.errors import invalid, server_error
 from dualpace.gateway.planning import ChoicePlan
 from dualpace.gateway.stop_strings import StopMatcher, StopStrings
 from dualpace.gateway.token_text import TokenText
@@ -44,14 +44,30 @@ class Delta:
     tokens: tuple[ChosenToken, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextOptions:
+    """Which text a request's answer shows, and what ends it."""
+
+    stop_strings: tuple[str, ...] = ()
+    client_stop_token_ids: frozenset[int] = frozenset()
+    """Those that are reported as stop_reason."""
+    include_stop: bool = False
+    """The stop string, or the stop token's text, belongs to the answer."""
+    show_special: bool = False
+    min_tokens: int = 0
+    """Stop strings count only in text after so many tokens."""
+
+
 @dataclass(slots=True)
 class Choice:
     """One choice of the answer. Feed it its events in order; ask `finish` after each."""
 
     plan: ChoicePlan
-    client_stop_token_ids: frozenset[int]
+    options: TextOptions
     detokenizer: Detokenizer
     stops: StopMatcher | None
+    scores: list[TokenLogprobs] = field(default_factory=list)
+    """Of the prompt's tokens from the second on, if they were asked for."""
     finish: Finish | None = None
     num_tokens: int = 0
     tokens_by_engine: Counter[Engine] = field(default_factory=Counter)
@@ -59,22 +75,31 @@ class Choice:
     _num_characters: int = 0
     _last_token_id: int | None = None
 
+    def scored(self, prompt: ScoredPrompt) -> None:
+        """Take scores of the prompt."""
+        assert prompt.start == len(self.scores) + 1
+        self.scores.extend(prompt.tokens)
+
     def push(self, token: GeneratedToken) -> Delta | None:
         """Take a token; return what can be shown now. A completed stop string sets `finish`."""
         assert self.finish is None, "a token after the end"
+        if not self.plan.shows_output:
+            return None
         self.num_tokens += 1
         self.tokens_by_engine[token.engine] += 1
         self._last_token_id = token.token_id
         chosen = ChosenToken(token.token_id, self._num_characters, token.logprobs)
         self._pending.append(chosen)
-        if token.token_id in self.plan.params.stop_token_ids:
-            return None  # its text is not part of the answer
+        if token.token_id in self.plan.params.stop_token_ids and not self.options.include_stop:
+            return None
         text = self.detokenizer.push(token.token_id)
         self._num_characters += len(text)
         return self._delta(self._past_stops(text))
 
     def end(self, end: GenerationEnd) -> Delta | None:
         """Take the end and set `finish`; return what was held back. Raises ApiError on failure."""
+        if end.reason is FinishReason.REFUSED:
+            raise invalid(None, end.message)
         if end.reason not in {FinishReason.STOP, FinishReason.LENGTH}:
             raise server_error(end.message or "The generation failed.", "generation_failed")
         text = self._past_stops(self.detokenizer.flush())
@@ -90,7 +115,7 @@ class Choice:
         return tokens
 
     def _past_stops(self, text: str) -> str:
-        if self.stops is None:
+        if self.stops is None or self.num_tokens <= self.options.min_tokens:
             return text
         shown = self.stops.push(text)
         if self.stops.matched is not None:
@@ -99,29 +124,25 @@ class Choice:
 
     def _stopped(self) -> Finish:
         token_id = self._last_token_id
-        return Finish("stop", token_id if token_id in self.client_stop_token_ids else None)
+        return Finish("stop", token_id if token_id in self.options.client_stop_token_ids else None)
 
     def _delta(self, text: str) -> Delta | None:
         return Delta(text, self.remaining()) if text else None
 
 
 def start_choices(
-    plans: Sequence[ChoicePlan],
-    table: TokenText,
-    stop_strings: Sequence[str],
-    client_stop_token_ids: frozenset[int],
+    plans: Sequence[ChoicePlan], table: TokenText, options: TextOptions
 ) -> list[Choice]:
-    """Return the choices of a request, none begun.
-
-    client_stop_token_ids: those that are reported as stop_reason.
-    """
-    strings = StopStrings(stop_strings) if stop_strings else None
+    """Return the choices of a request, none begun."""
+    strings = StopStrings(options.stop_strings) if options.stop_strings else None
     return [
         Choice(
             plan=plan,
-            client_stop_token_ids=client_stop_token_ids,
-            detokenizer=Detokenizer(table, plan.prompt.token_ids),
-            stops=None if strings is None else StopMatcher(strings),
+            options=options,
+            detokenizer=Detokenizer(
+                table, plan.prompt.token_ids, show_special=options.show_special
+            ),
+            stops=None if strings is None else StopMatcher(strings, included=options.include_stop),
         )
         for plan in plans
     ]

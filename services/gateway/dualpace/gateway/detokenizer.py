@@ -18,10 +18,13 @@ _MAX_UTF8_BYTES = 4
 class Detokenizer:
     """Text of one generation, in the context of its prompt."""
 
-    __slots__ = ("_decoder", "_drop", "_strip", "_table")
+    __slots__ = ("_decoder", "_drop", "_hidden", "_strip", "_table")
 
-    def __init__(self, table: TokenText, prompt: Sequence[int]) -> None:
+    def __init__(
+        self, table: TokenText, prompt: Sequence[int], *, show_special: bool = False
+    ) -> None:
         self._table = table
+        self._hidden = frozenset[int]() if show_special else table.special_ids
         self._decoder = codecs.getincrementaldecoder("utf-8")(table.decode_errors)
         tail = self._last_shown(prompt)
         self._drop = b"" if tail else table.first_token_drop.encode()
@@ -32,7 +35,7 @@ class Detokenizer:
 
     def push(self, token_id: int) -> str:
         """Return the text that this token completes, often its own, sometimes none."""
-        if token_id in self._table.special_ids:
+        if token_id in self._hidden:
             return ""
         piece = self._table.piece(token_id)
         if self._drop:
@@ -54,8 +57,19 @@ class Detokenizer:
         """Return the prompt's last shown tokens, as many as a character can have bytes."""
         tail: list[int] = []
         for token_id in reversed(prompt):
-            if token_id not in self._table.special_ids:
+            if token_id not in self._hidden:
                 tail.append(token_id)
                 if len(tail) == _MAX_UTF8_BYTES:
                     break
         return tail[::-1]
+
+
+def text_offsets(token_ids: Sequence[int], table: TokenText) -> list[int]:
+    """Return the offset in characters at which each token's text begins in the whole text."""
+    detokenizer = Detokenizer(table, ())
+    offsets: list[int] = []
+    length = 0
+    for token_id in token_ids:
+        offsets.append(length)
+        length += len(detokenizer.push(token_id))
+    return offsets

@@ -7,9 +7,14 @@ come: while a request moves, its tokens arrive on two streams that know nothing 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from dualpace.core.messages import EngineEvent, TokenEvent
+from dualpace.core.messages import EngineEvent, PromptLogprobs, TokenEvent
 from dualpace.core.request import Engine, FinishReason, other_engine
-from dualpace.gateway.backend import GeneratedToken, GenerationEnd
+from dualpace.gateway.backend import (
+    GeneratedToken,
+    GenerationEnd,
+    GenerationEvent,
+    ScoredPrompt,
+)
 
 
 class NodeGeneration:
@@ -20,10 +25,11 @@ class NodeGeneration:
     ) -> None:
         self.request_id = request_id
         self._next = first_position
+        self._next_scored = 1
         self._early: dict[int, GeneratedToken] = {}
         self._end: tuple[int, GenerationEnd] | None = None
         """The position at which the request ends, once known."""
-        self._ready: asyncio.Queue[GeneratedToken | GenerationEnd] = asyncio.Queue()
+        self._ready: asyncio.Queue[GenerationEvent] = asyncio.Queue()
         self._abandon = abandon
         self._done = False
 
@@ -32,8 +38,8 @@ class NodeGeneration:
         """Whether the end has been queued; nothing that comes later matters."""
         return self._done
 
-    async def __aiter__(self) -> AsyncIterator[GeneratedToken | GenerationEnd]:
-        """Yield tokens in order, then exactly one GenerationEnd."""
+    async def __aiter__(self) -> AsyncIterator[GenerationEvent]:
+        """Yield the prompt's scores if asked for, tokens in order, then one GenerationEnd."""
         while True:
             event = await self._ready.get()
             yield event
@@ -57,6 +63,8 @@ class NodeGeneration:
             return
         if isinstance(event, TokenEvent):
             self._take_token(engine, event)
+        elif isinstance(event, PromptLogprobs):
+            self._take_scores(event)
         elif event.reason in (FinishReason.STOP, FinishReason.LENGTH):
             self._end = (event.end_position, GenerationEnd(event.reason, event.message))
         else:
@@ -74,6 +82,14 @@ class NodeGeneration:
         while self._next in self._early:
             self._ready.put_nowait(self._early.pop(self._next))
             self._next += 1
+
+    def _take_scores(self, event: PromptLogprobs) -> None:
+        """Pass on what is new: a prompt that is computed again is scored from where it ended."""
+        end = event.start + len(event.tokens)
+        if event.start <= self._next_scored < end:
+            new = event.tokens[self._next_scored - event.start :]
+            self._ready.put_nowait(ScoredPrompt(self._next_scored, new))
+            self._next_scored = end
 
     def _finish(self, end: GenerationEnd) -> None:
         self._done = True

@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from dualpace.core.errors import PeerLostError
-from dualpace.gateway.backend import Backend, GeneratedToken, Generation, GenerationEnd
+from dualpace.gateway.backend import Backend, Generation, GenerationEnd, GenerationEvent
 from dualpace.gateway.errors import ApiError, server_error, unavailable
 from dualpace.gateway.planning import ChoicePlan
 
 log = logging.getLogger(__name__)
-
-Event = GeneratedToken | GenerationEnd
 
 
 class GenerationGroup:
@@ -30,7 +28,7 @@ class GenerationGroup:
         self._open: set[int] = set()
         """Choices whose end has not been returned."""
         self._pumps: list[asyncio.Task[None]] = []
-        self._queue: asyncio.Queue[tuple[int | None, Event | ApiError]] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[int | None, GenerationEvent | ApiError]] = asyncio.Queue()
 
     async def __aenter__(self) -> "GenerationGroup":
         """Start every generation. Raises ApiError 503, and then none runs."""
@@ -65,7 +63,7 @@ class GenerationGroup:
     def __aiter__(self) -> "GenerationGroup":
         return self
 
-    async def __anext__(self) -> tuple[int, Event]:
+    async def __anext__(self) -> tuple[int, GenerationEvent]:
         """Return the next event. Raises ApiError if the group was aborted or a generation broke."""
         while self._open:
             index, event = await self._queue.get()

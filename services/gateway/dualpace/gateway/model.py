@@ -20,6 +20,7 @@ class SamplingDefaults:
     top_p: float = 1.0
     top_k: int = 0
     min_p: float = 0.0
+    repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
         checks = {
@@ -27,6 +28,7 @@ class SamplingDefaults:
             "top_p": 0 < self.top_p <= 1,
             "top_k": self.top_k >= 0,
             "min_p": 0 <= self.min_p <= 1,
+            "repetition_penalty": 0 < self.repetition_penalty < math.inf,
         }
         for name, good in checks.items():
             if not good:

@@ -4,7 +4,7 @@ import logging
 from dataclasses import asdict
 from pathlib import Path
 
-from dualpace.checkpoint import GenerationDefaults, open_checkpoint
+from dualpace.checkpoint import GenerationDefaults, end_token_ids, open_checkpoint
 from dualpace.gateway.model import SamplingDefaults, ServedModel, served_model
 
 log = logging.getLogger(__name__)
@@ -22,15 +22,12 @@ def load_model(path: Path, names: tuple[str, ...] = ()) -> ServedModel:
         "eos_token": assets.eos_token,
         "pad_token": assets.pad_token,
     }
-    eos_token_ids = checkpoint.generation.eos_token_ids
-    if assets.eos_token_id is not None:
-        eos_token_ids += (assets.eos_token_id,)
     model = served_model(
         names or (path.resolve().name.removesuffix(".gguf"),),
         assets.tokenizer,
         chat_template=assets.chat_template,
         special_tokens={name: text for name, text in special.items() if text is not None},
-        eos_token_ids=eos_token_ids,
+        eos_token_ids=end_token_ids(checkpoint.generation, assets),
         defaults=_defaults(checkpoint.generation),
         fingerprint=checkpoint.fingerprint,
     )
@@ -50,5 +47,6 @@ def _defaults(generation: GenerationDefaults) -> SamplingDefaults:
         "top_p": generation.top_p,
         "top_k": generation.top_k,
         "min_p": generation.min_p,
+        "repetition_penalty": generation.repetition_penalty,
     }
     return SamplingDefaults(**{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]

@@ -94,7 +94,11 @@ class NodeBackend:
     def info(self) -> NodeInfo:
         """Facts of the node; valid once started."""
         facts = self._facts[Engine.GPU]
-        return NodeInfo(max_model_len=facts.max_model_len, vocab_size=facts.vocab_size)
+        return NodeInfo(
+            max_model_len=facts.max_model_len,
+            vocab_size=facts.vocab_size,
+            max_request_bytes=facts.max_request_bytes,
+        )
 
     def engines(self) -> Mapping[Engine, EngineState]:
         """Current state by engine."""
@@ -137,6 +141,8 @@ class NodeBackend:
             stop_token_ids=params.stop_token_ids,
             sampling=params.sampling,
             arrival_s=self._clock.now(),
+            priority=params.priority,
+            prompt_logprobs=params.prompt_logprobs,
         )
         self._clients[Engine.GPU].send(Submit(request, prompt))
         generation = NodeGeneration(request.request_id, len(prompt), self._abandon)

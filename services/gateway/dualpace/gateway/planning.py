@@ -4,7 +4,12 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dualpace.core.request import MAX_STOP_TOKEN_IDS, MAX_TOP_K, SamplingParams
+from dualpace.core.request import (
+    MAX_STOP_TOKEN_IDS,
+    MAX_TOP_K,
+    LogitAdjustments,
+    SamplingParams,
+)
 from dualpace.gateway.backend import GenerationParams, NodeInfo
 from dualpace.gateway.errors import context_length_exceeded, invalid, shorten
 from dualpace.gateway.model import SamplingDefaults, ServedModel
@@ -28,6 +33,8 @@ class ChoicePlan:
     index: int
     prompt: TokenizedPrompt
     params: GenerationParams
+    shows_output: bool = True
+    """False: only the prompt was asked for; an engine makes one token at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +65,14 @@ def completion_limit(request: CompletionRequest) -> TokenLimit:
     return TokenLimit(param="max_tokens", max_tokens=request.max_tokens, explicit=True)
 
 
+def kept_tokens(request: GenerationRequest, limit: TokenLimit, max_model_len: int) -> int | None:
+    """Return how many tokens of a longer prompt are kept, its last ones; None: it is not cut."""
+    wanted = request.truncate_prompt_tokens
+    if wanted == -1:  # as many as leave room for what is to be generated
+        return max(1, max_model_len - max(1, limit.max_tokens or 1))
+    return wanted
+
+
 def check_choice_count(request: GenerationRequest, num_prompts: int, max_choices: int) -> None:
     """Raise ApiError 400 if the request asks for too many generations at once."""
     if request.n * num_prompts > max_choices:
@@ -73,30 +88,35 @@ def plan_choices(
     prompt_param: str,
     limit: TokenLimit,
     logprobs: int | None,
+    prompt_logprobs: int | None = None,
     model: ServedModel,
     info: NodeInfo,
 ) -> tuple[ChoicePlan, ...]:
     """Return every choice's plan, those of the first prompt first. Raises ApiError 400."""
     stop_token_ids = _stop_token_ids(request, model, info)
     seed = secrets.randbits(64) if request.seed is None else request.seed
-    sampling = _sampling(request, model.defaults, logprobs)
+    sampling = _sampling(request, model.defaults, logprobs, info)
     plans: list[ChoicePlan] = []
     for prompt in prompts:
-        _check_vocabulary(prompt, prompt_param, info)
+        _check_ids(prompt.token_ids, prompt_param, info)
         max_tokens = _max_tokens(len(prompt.token_ids), prompt_param, limit, info)
         for _ in range(request.n):
             index = len(plans)
             params = GenerationParams(
-                max_tokens=max_tokens,
+                max_tokens=max(1, max_tokens),
                 stop_token_ids=stop_token_ids,
                 sampling=replace(sampling, seed=(seed + index) % _SEEDS),
+                priority=request.priority,
+                prompt_logprobs=prompt_logprobs,
             )
-            plans.append(ChoicePlan(index=index, prompt=prompt, params=params))
+            plans.append(
+                ChoicePlan(index=index, prompt=prompt, params=params, shows_output=max_tokens > 0)
+            )
     return tuple(plans)
 
 
 def _sampling(
-    request: GenerationRequest, defaults: SamplingDefaults, logprobs: int | None
+    request: GenerationRequest, defaults: SamplingDefaults, logprobs: int | None, info: NodeInfo
 ) -> SamplingParams:
     temperature = defaults.temperature if request.temperature is None else request.temperature
     top_k = defaults.top_k if request.top_k is None else request.top_k
@@ -106,15 +126,36 @@ def _sampling(
         top_k=min(max(top_k, 0), MAX_TOP_K),  # -1 also means all
         min_p=defaults.min_p if request.min_p is None else request.min_p,
         logprobs=logprobs,
+        adjustments=_adjustments(request, defaults, info),
     )
+
+
+def _adjustments(
+    request: GenerationRequest, defaults: SamplingDefaults, info: NodeInfo
+) -> LogitAdjustments | None:
+    for param, ids in (
+        ("logit_bias", [token_id for token_id, _ in request.logit_bias]),
+        ("allowed_token_ids", request.allowed_token_ids),
+    ):
+        _check_ids(ids, param, info)
+    repetition_penalty = request.repetition_penalty
+    if repetition_penalty is None:
+        repetition_penalty = defaults.repetition_penalty
+    adjustments = LogitAdjustments(
+        presence_penalty=request.presence_penalty,
+        frequency_penalty=request.frequency_penalty,
+        repetition_penalty=repetition_penalty,
+        logit_bias=request.logit_bias,
+        allowed_token_ids=request.allowed_token_ids,
+        min_tokens=min(request.min_tokens, info.max_model_len),
+    )
+    return None if adjustments.neutral else adjustments
 
 
 def _stop_token_ids(
     request: GenerationRequest, model: ServedModel, info: NodeInfo
 ) -> tuple[int, ...]:
-    for token_id in request.stop_token_ids:
-        if not 0 <= token_id < info.vocab_size:
-            raise invalid("stop_token_ids", _outside(token_id, info))
+    _check_ids(request.stop_token_ids, "stop_token_ids", info)
     end_tokens = () if request.ignore_eos else model.eos_token_ids
     stop_token_ids = tuple(dict.fromkeys(end_tokens + request.stop_token_ids))
     if len(stop_token_ids) > MAX_STOP_TOKEN_IDS:
@@ -126,8 +167,8 @@ def _stop_token_ids(
     return stop_token_ids
 
 
-def _check_vocabulary(prompt: TokenizedPrompt, param: str, info: NodeInfo) -> None:
-    for extreme in (min(prompt.token_ids), max(prompt.token_ids)):
+def _check_ids(token_ids: Sequence[int], param: str, info: NodeInfo) -> None:
+    for extreme in (min(token_ids, default=0), max(token_ids, default=0)):
         if not 0 <= extreme < info.vocab_size:
             raise invalid(param, _outside(extreme, info))
 

@@ -1,9 +1,9 @@
 """From messages or prompts to token ids, in threads: no prompt holds up the event loop."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from json import JSONDecodeError, loads
 from typing import Any, TypeVar
 
@@ -14,6 +14,8 @@ from dualpace.gateway.protocol.chat import ChatMessage, ToolCall
 from dualpace.gateway.protocol.completions import RawPrompt
 
 T = TypeVar("T")
+
+_UNBOUNDED = 1 << 62
 
 _NORMALIZER_SHRINKAGE = 4
 """No Unicode normal form makes one character out of more than four; others in use shrink less."""
@@ -27,6 +29,33 @@ class TokenizedPrompt:
     text: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class EncodingOptions:
+    """How text becomes tokens."""
+
+    add_special_tokens: bool = True
+    """Whether the tokenizer puts its BOS token first."""
+    keep_last: int | None = None
+    """A longer prompt loses its beginning; None: it is taken whole, or refused."""
+
+    def cut(self, token_ids: tuple[int, ...]) -> tuple[int, ...]:
+        """Return as much as is kept."""
+        return token_ids if self.keep_last is None else token_ids[-self.keep_last :]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatOptions:
+    """How a conversation becomes text, and that becomes tokens."""
+
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    """The text ends with the last message's content, which the model then continues."""
+    tools: Sequence[Mapping[str, Any]] | None = None
+    template_variables: Mapping[str, Any] = field(default_factory=dict)
+    encoding: EncodingOptions = EncodingOptions(add_special_tokens=False)
+    """By default without special tokens: templates write them, and a second BOS does harm."""
+
+
 class PromptBuilder:
     """Tokenizes for one model. Close it to stop its threads."""
 
@@ -38,72 +67,107 @@ class PromptBuilder:
         """Stop the threads; what is queued is dropped."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    async def chat(self, messages: Sequence[ChatMessage], max_model_len: int) -> TokenizedPrompt:
+    async def chat(
+        self,
+        messages: Sequence[ChatMessage],
+        max_model_len: int,
+        options: ChatOptions = ChatOptions(),
+    ) -> TokenizedPrompt:
         """Render and tokenize a conversation. Raises ApiError 400."""
         template = self._model.template
         if template is None:
             message = "the served model has no chat template; use /v1/completions"
             raise invalid("messages", message, "unsupported_model")
-        return await self._in_thread(lambda: self._chat(template, messages, max_model_len))
+        return await self._in_thread(lambda: self._chat(template, messages, max_model_len, options))
 
     async def completions(
-        self, prompts: Sequence[RawPrompt], max_model_len: int
+        self,
+        prompts: Sequence[RawPrompt],
+        max_model_len: int,
+        options: EncodingOptions = EncodingOptions(),
     ) -> list[TokenizedPrompt]:
         """Tokenize prompts. Raises ApiError 400."""
+
+        def work() -> list[TokenizedPrompt]:
+            return [self._completion(prompt, max_model_len, options) for prompt in prompts]
+
         if not any(isinstance(prompt, str) for prompt in prompts):
-            return [self._completion(prompt, max_model_len) for prompt in prompts]
-        return await self._in_thread(
-            lambda: [self._completion(prompt, max_model_len) for prompt in prompts]
-        )
+            return work()
+        return await self._in_thread(work)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     def _chat(
-        self, template: ChatTemplate, messages: Sequence[ChatMessage], max_model_len: int
+        self,
+        template: ChatTemplate,
+        messages: Sequence[ChatMessage],
+        max_model_len: int,
+        options: ChatOptions,
     ) -> TokenizedPrompt:
-        variables = [_template_message(message, template) for message in messages]
+        limit = self._max_characters(max_model_len)
+        if options.encoding.keep_last is not None:
+            limit = _UNBOUNDED  # by this; a request's size bounds it still
         try:
-            text = template.render(variables, max_characters=self._max_characters(max_model_len))
+            text = template.render(
+                [_template_message(message, template) for message in messages],
+                max_characters=limit,
+                tools=options.tools,
+                add_generation_prompt=options.add_generation_prompt,
+                variables=options.template_variables,
+            )
+            if options.continue_final_message:
+                text = _up_to_content(text, messages[-1].content or "")
         except TemplateTooLongError as error:
             message = f"{error}; no more than {max_model_len} tokens fit"
             raise context_length_exceeded("messages", message) from None
         except TemplateRefusalError as error:
             raise invalid("messages", str(error)) from None
-        # The template writes the special tokens itself; the tokenizer must not add a second BOS.
-        return TokenizedPrompt(self._encode(text, "messages", False))
+        return TokenizedPrompt(self._encode(text, "messages", options.encoding))
 
-    def _completion(self, prompt: RawPrompt, max_model_len: int) -> TokenizedPrompt:
+    def _completion(
+        self, prompt: RawPrompt, max_model_len: int, options: EncodingOptions
+    ) -> TokenizedPrompt:
         if not isinstance(prompt, str):
             if not prompt:
                 raise _empty_prompt("prompt")
-            return TokenizedPrompt(prompt)
+            return TokenizedPrompt(options.cut(prompt))
         limit = self._max_characters(max_model_len)
-        if len(prompt) > limit:
+        if len(prompt) > limit and options.keep_last is None:
             raise context_length_exceeded(
                 "prompt",
                 f"its {len(prompt)} characters cannot fit into {max_model_len} tokens, the longest "
                 "context that is served",
             )
-        return TokenizedPrompt(self._encode(prompt, "prompt", True), prompt)
+        token_ids = self._encode(prompt, "prompt", options)
+        return TokenizedPrompt(token_ids, prompt if options.keep_last is None else None)
 
-    def _encode(self, text: str, param: str, add_special_tokens: bool) -> tuple[int, ...]:
+    def _encode(self, text: str, param: str, options: EncodingOptions) -> tuple[int, ...]:
         try:
             text.encode()
         except UnicodeEncodeError:  # written as an escape within JSON that was text itself
             raise invalid(param, "has an unpaired surrogate, which is not text") from None
         # Encoding a single text holds the interpreter lock all along; a batch of one does not.
         [encoding] = self._model.tokenizer.encode_batch_fast(
-            [text], add_special_tokens=add_special_tokens
+            [text], add_special_tokens=options.add_special_tokens
         )
         token_ids = tuple(encoding.ids)
         if not token_ids:
             raise _empty_prompt(param)
-        return token_ids
+        return options.cut(token_ids)
 
     def _max_characters(self, max_model_len: int) -> int:
         """Return a length that no text that fits can have: spares tokenizing the hopeless."""
         return max_model_len * self._model.longest_token * _NORMALIZER_SHRINKAGE
+
+
+def _up_to_content(text: str, content: str) -> str:
+    """Return a rendered conversation up to the end of its last message's content."""
+    for wanted in (content, content.strip()):
+        begin = text.rfind(wanted)
+        if begin >= 0:
+            return text[: begin + len(wanted)]
+    raise TemplateRefusalError("the chat template changes the last message: it cannot be continued")
 
 
 def _empty_prompt(param: str) -> ApiError:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dualpace.core.clock import Clock
-from dualpace.gateway.backend import GeneratedToken
+from dualpace.gateway.backend import GeneratedToken, ScoredPrompt
 from dualpace.gateway.choices import Choice, Delta
 from dualpace.gateway.disconnect import while_connected
 from dualpace.gateway.errors import ClientDisconnectedError, json_response, model_not_found
@@ -123,6 +123,9 @@ async def _events(
             with lifecycle.running(), lifecycle.abortable(group):
                 async for index, event in group:
                     choice = job.choices[index]
+                    if isinstance(event, ScoredPrompt):
+                        choice.scored(event)
+                        continue
                     if isinstance(event, GeneratedToken):
                         delta = choice.push(event)
                         observer.token(index, event.engine, len(choice.plan.prompt.token_ids))
@@ -172,7 +175,7 @@ def _chunks(
     chunks: list[dict[str, Any] | None] = []
     if choice.plan.index not in opened:
         opened.add(choice.plan.index)
-        chunks.append(job.reply.opening(choice.plan))
+        chunks.append(job.reply.opening(choice))
     if delta is not None:
         chunks.append(job.reply.delta(choice, delta))
     if choice.finish is not None:

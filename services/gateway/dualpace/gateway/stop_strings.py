@@ -61,10 +61,12 @@ class StopStrings:
 class StopMatcher:
     """The state of one text. After a match it takes no more."""
 
-    __slots__ = ("_held", "_state", "_strings", "matched")
+    __slots__ = ("_held", "_included", "_state", "_strings", "matched")
 
-    def __init__(self, strings: StopStrings) -> None:
+    def __init__(self, strings: StopStrings, *, included: bool = False) -> None:
+        """Show the stop string itself, too, if it is to be `included`."""
         self._strings = strings
+        self._included = included
         self._state = 0
         self._held = ""
         self.matched: str | None = None
@@ -81,7 +83,7 @@ class StopMatcher:
             if found is not None:
                 self.matched = found
                 self._held = ""
-                return pending[: end - len(found)]
+                return pending[: end if self._included else end - len(found)]
         self._state = state
         shown = len(pending) - strings.depth[state]
         self._held = pending[shown:]

@@ -9,17 +9,11 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from dualpace.gateway.errors import ApiError, invalid
+from dualpace.gateway.errors import ApiError
+from dualpace.gateway.protocol import rules, unsupported
 from dualpace.gateway.protocol.chat import ChatRequest
 from dualpace.gateway.protocol.completions import CompletionRequest
 from dualpace.gateway.protocol.fields import GenerationRequest
-from dualpace.gateway.protocol.unsupported import (
-    CHAT,
-    COMPLETIONS,
-    Neutral,
-    log_unknown,
-    refuse_unsupported,
-)
 from dualpace.gateway.wording import describe
 
 _MAX_FAULTS = 10
@@ -30,30 +24,27 @@ R = TypeVar("R", bound=GenerationRequest)
 
 def parse_chat(body: Mapping[str, Any]) -> ChatRequest:
     """Validate a chat request. Raises ApiError 400."""
-    request = _parse(ChatRequest, body, CHAT)
-    if request.top_logprobs and not request.logprobs:
-        raise invalid("top_logprobs", "needs logprobs to be true")
-    return request
+    return _parse(ChatRequest, body, unsupported.CHAT, rules.CHAT)
 
 
 def parse_completion(body: Mapping[str, Any]) -> CompletionRequest:
     """Validate a completion request. Raises ApiError 400."""
-    request = _parse(CompletionRequest, body, COMPLETIONS)
-    if request.echo and request.logprobs is not None:
-        message = "together with logprobs is not supported yet; leave one of them out"
-        raise invalid("echo", message, "unsupported_parameter")
-    return request
+    return _parse(CompletionRequest, body, unsupported.COMPLETIONS, rules.COMPLETIONS)
 
 
-def _parse(model: type[R], body: Mapping[str, Any], neutral: Neutral) -> R:
-    refuse_unsupported(body, neutral)
+def _parse(
+    model: type[R],
+    body: Mapping[str, Any],
+    neutral: unsupported.Neutral,
+    table: Sequence[rules.Rule[R]],
+) -> R:
+    unsupported.refuse_unsupported(body, neutral)
     try:
         request = model.model_validate(body)
     except ValidationError as error:
         raise _as_api_error(error) from None
-    log_unknown(body, model.model_fields, neutral)
-    if request.stream_options is not None and not request.stream:
-        raise invalid("stream_options", "is only allowed when stream is true")
+    unsupported.log_unknown(body, model.model_fields, neutral)
+    rules.check(request, table)
     return request
 
 

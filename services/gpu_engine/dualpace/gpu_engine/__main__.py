@@ -18,6 +18,7 @@ from dualpace.gpu_engine.engine import GpuEngine
 from dualpace.gpu_engine.memory import MemoryPlan, longest_sequence, plan_memory
 from dualpace.gpu_engine.runner import GpuRunner
 from dualpace.gpu_engine.settings import GpuEngineSettings
+from dualpace.grammar import Grammars, vocabulary_of
 from dualpace.ipc.arena import Arena, require_space
 from dualpace.ipc.channel import GpuInput, Inbox
 from dualpace.ipc.engine_server import EngineFacts, EngineServer
@@ -54,6 +55,7 @@ class _Node:
     decoder: Decoder
     memory: MemoryPlan
     arena: Arena
+    grammars: Grammars
 
 
 def _serve(settings: GpuEngineSettings, stop: StopRequest) -> None:
@@ -82,11 +84,20 @@ def _serve(settings: GpuEngineSettings, stop: StopRequest) -> None:
         progress=log_progress(log, "preparing the arena", stop.check),
         check=stop.check,
     )
-    node = _Node(checkpoint=checkpoint, device=device, decoder=decoder, memory=memory, arena=arena)
+    grammars = Grammars(vocabulary_of(checkpoint))
+    node = _Node(
+        checkpoint=checkpoint,
+        device=device,
+        decoder=decoder,
+        memory=memory,
+        arena=arena,
+        grammars=grammars,
+    )
     try:
         log.info("arena: %d MiB in huge pages", arena.huge_page_bytes() >> 20)
         _run(settings, node, stop)
     finally:
+        grammars.close()
         arena.close()
     log.info("gpu-engine stops: %s", stop.reason)
 
@@ -108,6 +119,7 @@ def _run(settings: GpuEngineSettings, node: _Node, stop: StopRequest) -> None:
         model_fingerprint=node.checkpoint.fingerprint,
         max_model_len=max_model_len,
         vocab_size=vocab_size,
+        max_request_bytes=node.memory.arena.request_bytes,
     )
     inbox: Inbox[GpuInput] = Inbox()
     stop.on_stop(inbox.wake)
@@ -121,6 +133,7 @@ def _run(settings: GpuEngineSettings, node: _Node, stop: StopRequest) -> None:
             inbox=inbox,
             gateways=gateways,
             host=host,
+            grammars=node.grammars,
             clock=SystemClock(),
             max_model_len=max_model_len,
             vocab_size=vocab_size,
@@ -153,6 +166,7 @@ def _runner(settings: GpuEngineSettings, node: _Node, host_pool: KvPool) -> GpuR
         device_pool=device_pool,
         host_pool=host_pool,
         attention=_attention(settings),
+        grammars=node.grammars,
         max_running=settings.running_limit,
         max_blocks_per_sequence=node.memory.arena.max_blocks_per_sequence,
     )

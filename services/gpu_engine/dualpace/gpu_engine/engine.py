@@ -18,20 +18,23 @@ from dualpace.core.messages import (
     HandoffEvent,
     Submit,
 )
-from dualpace.core.request import Engine, FinishReason
+from dualpace.core.request import Engine, FinishReason, Request
 from dualpace.ipc.arena import Arena
 from dualpace.ipc.channel import (
     GatewayLeft,
     GatewayPort,
     GpuInput,
+    GrammarCompiler,
+    GrammarReady,
     HandoffCommandPort,
     HostJoined,
     HostLeft,
     Inbox,
 )
+from dualpace.ipc.codec import encoded_size
 from dualpace.ipc.pulse import Pulse
 from dualpace.scheduling.gpu import GpuScheduler
-from dualpace.scheduling.plan import Failure, GpuPlan, HandoffCommit, Sample
+from dualpace.scheduling.plan import GpuPlan, HandoffCommit, Result
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +42,8 @@ log = logging.getLogger(__name__)
 class Runner(Protocol):
     """Executes plans."""
 
-    def execute(self, plan: GpuPlan) -> list[Sample | Failure]:
-        """Run a plan; returns a result for each row that samples."""
+    def execute(self, plan: GpuPlan) -> list[Result]:
+        """Run a plan; returns prompt scores, and a result for each row that samples."""
         ...
 
     def completed_transfers(self) -> list[int]:
@@ -60,6 +63,7 @@ class GpuEngine:
         inbox: Inbox[GpuInput],
         gateways: GatewayPort,
         host: HandoffCommandPort,
+        grammars: GrammarCompiler,
         clock: Clock,
         max_model_len: int,
         vocab_size: int,
@@ -70,6 +74,9 @@ class GpuEngine:
         self._inbox = inbox
         self._gateways = gateways
         self._host = host
+        self._grammars = grammars
+        self._compiling: dict[int, Submit] = {}
+        """Requests whose grammar is being compiled; the scheduler has not seen them yet."""
         self._clock = clock
         self._max_model_len = max_model_len
         self._vocab_size = vocab_size
@@ -100,9 +107,9 @@ class GpuEngine:
         state = self._scheduler.state
         return {
             "running": len(state.running),
-            "waiting": len(state.waiting),
+            "waiting": len(state.waiting) + len(self._compiling),
             "away": len(state.away),
-            "sequences": len(state.sequences),
+            "sequences": len(state.sequences) + len(self._compiling),
             "free_blocks": state.free_device_blocks,
             "total_blocks": state.total_device_blocks,
             "free_slots": state.free_device_slots,
@@ -119,9 +126,13 @@ class GpuEngine:
         if isinstance(item, Submit):
             self._submit(item)
         elif isinstance(item, Cancel):
-            self._scheduler.cancel(item.request_id)
+            self._cancel(item.request_id)
         elif isinstance(item, GatewayLeft):
-            self._scheduler.cancel_gateway(item.gateway_id)
+            self._cancel_gateway(item.gateway_id)
+        elif isinstance(item, GrammarReady):
+            submit = self._compiling.pop(item.request_id, None)
+            if submit is not None:  # else cancelled meanwhile
+                self._scheduler.submit(submit)
         elif isinstance(item, HostLeft):
             self._session = None
             self._scheduler.host_lost("the cpu-engine went away")
@@ -135,29 +146,46 @@ class GpuEngine:
         """Take a request that fits; the gateway checks first, so a refusal here is its fault."""
         request = submit.request
         fault = None
+        known = request.request_id in self._scheduler.state.sequences
         if request.max_total_tokens > self._max_model_len:
             fault = f"{request.max_total_tokens} tokens exceed the limit of {self._max_model_len}"
         elif max(submit.prompt) >= self._vocab_size:
             fault = f"token ids must be below {self._vocab_size}"
-        elif request.request_id in self._scheduler.state.sequences:
+        elif known or request.request_id in self._compiling:
             fault = "the request id is in use"
-        if fault is None:
+        elif encoded_size(request) > self._arena.geometry.request_bytes:
+            fault = f"it has more than the {self._arena.geometry.request_bytes} bytes of a slot"
+        if fault is not None:
+            log.error("refused request %x: %s", request.request_id, fault)
+            self._end_unscheduled(request, FinishReason.ERROR, fault)
+            return
+        grammar = request.sampling.grammar
+        if not grammar or self._grammars.ready(grammar):
             self._scheduler.submit(submit)
             return
-        log.error(
-            "refused request %x of gateway %x: %s", request.request_id, request.gateway_id, fault
+        self._compiling[request.request_id] = submit
+        ready = GrammarReady(request.request_id)
+        self._grammars.prepare(grammar, lambda: self._inbox.put(ready))
+
+    def _cancel(self, request_id: int) -> None:
+        submit = self._compiling.pop(request_id, None)
+        if submit is None:
+            self._scheduler.cancel(request_id)
+        else:
+            self._end_unscheduled(submit.request, FinishReason.CANCELLED)
+
+    def _cancel_gateway(self, gateway_id: int) -> None:
+        for request_id, submit in list(self._compiling.items()):
+            if submit.request.gateway_id == gateway_id:
+                self._cancel(request_id)
+        self._scheduler.cancel_gateway(gateway_id)
+
+    def _end_unscheduled(self, request: Request, reason: FinishReason, message: str = "") -> None:
+        """Tell the gateway the end of a request that the scheduler has never seen."""
+        end = FinishEvent(
+            request.gateway_id, request.request_id, request.prompt_tokens, reason, message
         )
-        self._gateways.post(
-            [
-                FinishEvent(
-                    request.gateway_id,
-                    request.request_id,
-                    request.prompt_tokens,
-                    FinishReason.ERROR,
-                    fault,
-                )
-            ]
-        )
+        self._gateways.post([end])
 
     def _publish(self) -> None:
         outbox = self._scheduler.drain()

@@ -12,6 +12,11 @@ from dualpace.ipc.arena import arena_blocks
 from dualpace.ipc.layout import ArenaGeometry
 from dualpace.models.arena_pool import KV_DTYPES
 
+_MIN_REQUEST_BYTES = 1 << 10
+_MAX_REQUEST_BYTES = 256 << 10
+_REQUESTS_SHARE = 64
+"""Requests may take one part in so many of the arena, where the bounds above allow it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
@@ -63,6 +68,7 @@ def plan_memory(
             kv_dtype=KV_DTYPES[dtype],
             num_slots=settings.host_slots,
             max_blocks_per_sequence=blocks_for(longest_sequence(settings, config), size),
+            request_bytes=_request_bytes(settings),
         )
 
     host_blocks = arena_blocks(settings.arena_mib << 20, geometry_of)
@@ -82,3 +88,9 @@ def plan_memory(
         max_model_len=limits[limited_by],
         limited_by=limited_by,
     )
+
+
+def _request_bytes(settings: GpuEngineSettings) -> int:
+    """Return the room for one request, whose grammar may be long, in the sequence table."""
+    share = (settings.arena_mib << 20) // _REQUESTS_SHARE // settings.host_slots
+    return min(max(share, _MIN_REQUEST_BYTES), _MAX_REQUEST_BYTES) // 64 * 64

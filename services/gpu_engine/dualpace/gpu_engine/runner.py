@@ -1,6 +1,7 @@
 """Executes the gpu-engine's plans with torch, on whatever device. Knows no policy."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -12,8 +13,10 @@ from dualpace.models.attention import PagedAttention
 from dualpace.models.decoder import Decoder
 from dualpace.models.forward import PrefillChunk, TokenBatch, forward
 from dualpace.models.kv_pool import KvPool
-from dualpace.sampling.rows import sample_rows
-from dualpace.scheduling.plan import Failure, GpuPlan, GpuRow, Sample
+from dualpace.sampling.prompt_scores import score
+from dualpace.sampling.row_sampler import RowSampler, SampleRow
+from dualpace.sampling.slot_state import GrammarSource
+from dualpace.scheduling.plan import GpuPlan, GpuRow, PromptScores, Result
 
 
 class GpuRunner:
@@ -27,6 +30,7 @@ class GpuRunner:
         device_pool: KvPool,
         host_pool: KvPool,
         attention: PagedAttention,
+        grammars: GrammarSource,
         max_running: int,
         max_blocks_per_sequence: int,
     ) -> None:
@@ -34,39 +38,60 @@ class GpuRunner:
         self._device = device
         self._pool = device_pool
         self._attention = attention
+        self._sampler = RowSampler(grammars)
         self._transfers = Transfers(device, device_pool, host_pool)
         self._tables = _BlockTables(max_running, max_blocks_per_sequence, device.torch_device)
         self._transferred: list[int] = []
 
     @torch.inference_mode()
-    def execute(self, plan: GpuPlan) -> list[Sample | Failure]:
+    def execute(self, plan: GpuPlan) -> list[Result]:
         """Run the plan.
 
-        Copies, then one forward pass. Returns a result for each row that samples.
+        Copies, then one forward pass. Returns prompt scores where asked for, then a result for
+        each row that samples.
         """
         self._start_copies(plan)
         if not plan.rows:
             return []
         rows = sorted(plan.rows, key=lambda row: len(row.tokens) > 1)  # decodes first
         streams = [row for row in rows if row.stream_to is not None]
+        results: list[Result] = []
         logits = forward(
             self._decoder,
             self._pool,
             self._attention,
             self._batch(rows),
             after_write=(lambda layer: self._stream(layer, streams)) if streams else None,
+            with_hidden=self._scorer(rows, results),
         )
         for row in streams:
             self._finish_transfer(row.request_id)
-        sampled = [row for row in rows if row.sampling is not None]
-        if not sampled:
-            return []
-        return sample_rows(
-            logits,
-            [row.request_id for row in sampled],
-            [row.sampling for row in sampled if row.sampling is not None],
-            [row.start + len(row.tokens) for row in sampled],
-        )
+        sampled = [_sample_row(row) for row in rows if row.samples]
+        if sampled:
+            results.extend(self._sampler.sample(logits, sampled))
+        return results
+
+    def _scorer(
+        self, rows: Sequence[GpuRow], results: list[Result]
+    ) -> Callable[[Tensor], None] | None:
+        """Return what adds the scores of the rows' prompt tokens to `results`, if any are due."""
+        ends = accumulate(len(row.tokens) for row in rows)
+        scored = [(row, end - len(row.tokens)) for row, end in zip(rows, ends, strict=True)]
+        scored = [(row, first) for row, first in scored if row.scored]
+        if not scored:
+            return None
+
+        def add_scores(hidden: Tensor) -> None:
+            for row, first in scored:
+                # The state before a token is that of the position before it.
+                begin = first + row.scored.start - 1 - row.start
+                states = hidden[begin : begin + len(row.scored)]
+                token_ids = row.known_tokens[row.scored.start : row.scored.stop]
+                count = row.request.prompt_logprobs or 0
+                tokens = score(states, self._decoder.head, token_ids, count)
+                results.append(PromptScores(row.request_id, row.scored.start, tokens))
+
+        return add_scores
 
     def completed_transfers(self) -> list[int]:
         """Return the request of each copy that has completed since the last call."""
@@ -119,7 +144,7 @@ class GpuRunner:
             where = range(row.start, row.start + len(row.tokens))
             positions.extend(where)
             blocks.extend(row.blocks[p // size] for p in where)
-            if row.sampling is not None:
+            if row.samples:
                 logit_rows.append(len(token_ids) - 1)
         tables = self._tables.update(rows)
         return TokenBatch(
@@ -142,6 +167,15 @@ class GpuRunner:
 
     def _int32(self, values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int32, device=self._device.torch_device)
+
+
+def _sample_row(row: GpuRow) -> SampleRow:
+    return SampleRow(
+        slot=row.slot,
+        request=row.request,
+        position=row.start + len(row.tokens),
+        known=lambda begin, end: row.known_tokens[begin:end],
+    )
 
 
 class _BlockTables:

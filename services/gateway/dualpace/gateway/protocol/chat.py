@@ -82,6 +82,11 @@ class ChatRequest(GenerationRequest):
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: Flag = False
     top_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
+    add_generation_prompt: bool | None = None
+    """Unset: yes, unless the last message is continued."""
+    continue_final_message: Flag = False
+    add_special_tokens: Flag = False
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
 
     @field_validator("messages")
     @classmethod

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from dualpace.core.request import MAX_LOGPROBS
-from dualpace.gateway.protocol.fields import Flag, GenerationRequest, fault, whole_numbers
+from dualpace.gateway.protocol.fields import Flag, GenerationRequest, OnFlag, fault, whole_numbers
 
 RawPrompt = str | tuple[int, ...]
 """Text, or token ids."""
@@ -40,3 +40,6 @@ class CompletionRequest(GenerationRequest):
     ]
     logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
     echo: Flag = False
+    add_special_tokens: OnFlag = True
+    max_tokens: int | None = Field(default=None, ge=0)
+    """0 is for `echo`: nothing is shown but the prompt."""

@@ -4,11 +4,23 @@ Validation is strict: true is not 1, "1" is not 1, 1.0 is not a whole number. Li
 first fault, so that a long list of faults costs no more than a short one.
 """
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
+
+from dualpace.core.request import (
+    MAX_ALLOWED_TOKENS,
+    MAX_BIASED_TOKENS,
+    MAX_LOGIT_BIAS,
+    MAX_LOGPROBS,
+    MAX_PENALTY,
+    MAX_PRIORITY,
+    MIN_PRIORITY,
+)
+from dualpace.gateway.errors import shorten
 
 MAX_STOP_STRINGS = 64
 MAX_STOP_CHARACTERS = 4096
@@ -68,12 +80,64 @@ TokenIdsField = Annotated[
 ]
 
 
+_DECIMAL = re.compile(r"-?[0-9]{1,19}")
+
+
+def _logit_bias(value: object) -> object:
+    """Return biases by token id: {"50256": -100} as ((50256, -100.0),)."""
+    if value is None:
+        return ()
+    if not isinstance(value, dict):
+        raise fault("must be an object of token ids and numbers", "invalid_type")
+    if len(value) > MAX_BIASED_TOKENS:
+        raise fault(f"at most {MAX_BIASED_TOKENS} tokens can have a bias")
+    return tuple(_bias(token_id, bias) for token_id, bias in value.items())
+
+
+def _bias(token_id: object, bias: object) -> tuple[int, float]:
+    if not isinstance(token_id, str) or not _DECIMAL.fullmatch(token_id):
+        raise fault(f"{shorten(token_id, 40)} is not a token id, written in decimal")
+    if isinstance(bias, bool) or not isinstance(bias, int | float):
+        raise fault(f"the bias of token {token_id} must be a number", "invalid_type")
+    if not -MAX_LOGIT_BIAS <= bias <= MAX_LOGIT_BIAS:
+        raise fault(f"the bias of token {token_id} must be in -100..100 (got {shorten(bias, 40)})")
+    return int(token_id), float(bias)
+
+
+LogitBiasField = Annotated[
+    tuple[tuple[int, float], ...],
+    BeforeValidator(_logit_bias, json_schema_input_type=dict[str, float] | None),
+]
+
+
+def _allowed_token_ids(value: object) -> object:
+    if value is None:
+        return ()
+    ids = whole_numbers(value, "a list of token ids")
+    if not ids:
+        raise fault("must not be empty: nothing could be generated")
+    if len(ids) > MAX_ALLOWED_TOKENS:
+        raise fault(f"at most {MAX_ALLOWED_TOKENS} tokens can be listed")
+    return tuple(dict.fromkeys(ids))
+
+
+AllowedTokensField = Annotated[
+    tuple[int, ...], BeforeValidator(_allowed_token_ids, json_schema_input_type=list[int] | None)
+]
+
+
 def or_default(default: object) -> Callable[[Any], Any]:
     """Return a validator under which null means the default, as an absent field does."""
     return lambda value: default if value is None else value
 
 
 Flag = Annotated[bool, BeforeValidator(or_default(False), json_schema_input_type=bool | None)]
+
+OnFlag = Annotated[bool, BeforeValidator(or_default(True), json_schema_input_type=bool | None)]
+
+Penalty = Annotated[float, BeforeValidator(or_default(0.0), json_schema_input_type=float | None)]
+
+Whole = Annotated[int, BeforeValidator(or_default(0), json_schema_input_type=int | None)]
 
 
 class StreamOptions(StrictModel):
@@ -92,16 +156,28 @@ class GenerationRequest(StrictModel):
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=-1)
     min_p: float | None = Field(default=None, ge=0, le=1)
+    presence_penalty: Penalty = Field(default=0.0, ge=-MAX_PENALTY, le=MAX_PENALTY)
+    frequency_penalty: Penalty = Field(default=0.0, ge=-MAX_PENALTY, le=MAX_PENALTY)
+    repetition_penalty: float | None = Field(default=None, gt=0)
+    logit_bias: LogitBiasField = ()
+    allowed_token_ids: AllowedTokensField = ()
     seed: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 63)
     n: Annotated[int, BeforeValidator(or_default(1), json_schema_input_type=int | None)] = Field(
         default=1, ge=1
     )
     stop: StopStringsField = ()
     stop_token_ids: TokenIdsField = ()
+    include_stop_str_in_output: Flag = False
     ignore_eos: Flag = False
+    min_tokens: Whole = Field(default=0, ge=0)
+    skip_special_tokens: OnFlag = True
+    truncate_prompt_tokens: int | None = Field(default=None, ge=-1)
+    prompt_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
+    priority: Whole = Field(default=0, ge=MIN_PRIORITY, le=MAX_PRIORITY)
     stream: Flag = False
     stream_options: StreamOptions | None = None
     return_token_ids: Flag = False
+    return_tokens_as_token_ids: Flag = False
     user: str | None = None
     request_id: str | None = Field(default=None, min_length=1, max_length=128, pattern=r"^[!-~]+$")
     x_dualpace: Flag = False

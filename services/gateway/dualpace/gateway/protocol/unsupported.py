@@ -18,43 +18,27 @@ Neutral = dict[str, tuple[object, ...]]
 """By field: the values that change nothing, besides null."""
 
 _BOTH: Neutral = {
-    "allowed_token_ids": (),
     "bad_words": ([],),
     "best_of": (),
     "chat_template": (),
-    "chat_template_kwargs": ({},),
     "detokenize": (True,),
     "documents": ([],),
     "early_stopping": (False,),
-    "frequency_penalty": (0,),
-    "include_stop_str_in_output": (False,),
     "kv_transfer_params": ({},),
     "length_penalty": (1,),
-    "logit_bias": ({},),
     "logits_processors": ([],),
-    "min_tokens": (0,),
-    "presence_penalty": (0,),
-    "priority": (0,),
     "prompt_embeds": (),
-    "prompt_logprobs": (),
-    "repetition_penalty": (1,),
     "response_format": ({"type": "text"},),
-    "return_tokens_as_token_ids": (False,),
-    "skip_special_tokens": (True,),
     "spaces_between_special_tokens": (True,),
     "structural_tag": (),
     "structured_outputs": ({},),
     "thinking_token_budget": (),
-    "truncate_prompt_tokens": (),
     "use_beam_search": (False,),
     "vllm_xargs": ({},),
 }
 
 CHAT: Neutral = _BOTH | {
-    "add_generation_prompt": (True,),
-    "add_special_tokens": (False,),
     "audio": (),
-    "continue_final_message": (False,),
     "echo": (False,),
     "function_call": ("none",),
     "functions": ([],),
@@ -68,7 +52,6 @@ CHAT: Neutral = _BOTH | {
 }
 
 COMPLETIONS: Neutral = _BOTH | {
-    "add_special_tokens": (True,),
     "suffix": ("",),
 }
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from dualpace.gateway.choices import Choice, ChosenToken, Delta
-from dualpace.gateway.planning import ChoicePlan
 from dualpace.gateway.replies.common import (
     ReplyOptions,
     ending,
     finish_fields,
     finite,
     joined,
+    prompt_logprobs,
     token_ids,
 )
 
@@ -21,15 +21,16 @@ class ChatReply:
     def __init__(self, options: ReplyOptions) -> None:
         self.options = options
 
-    def opening(self, plan: ChoicePlan) -> dict[str, Any]:
+    def opening(self, choice: Choice) -> dict[str, Any]:
         """Return the chunk that names the role."""
-        choice = {
+        plan = choice.plan
+        fields = {
             "index": plan.index,
             "delta": {"role": "assistant", "content": ""},
             "logprobs": None,
             **finish_fields(None),
         }
-        chunk = self._chunk([choice])
+        chunk = self._chunk([fields])
         if self.options.return_token_ids and plan.index == 0:
             chunk["prompt_token_ids"] = list(plan.prompt.token_ids)
         return chunk
@@ -73,6 +74,8 @@ class ChatReply:
             "usage": usage,
             "system_fingerprint": None,
         }
+        if self.options.prompt_logprobs is not None:
+            body["prompt_logprobs"] = prompt_logprobs(choices[0], self.options)
         if self.options.return_token_ids:
             body["prompt_token_ids"] = list(choices[0].plan.prompt.token_ids)
         return body
@@ -105,9 +108,8 @@ class ChatReply:
         }
 
     def _entry(self, token_id: int, logprob: float) -> dict[str, Any]:
-        table = self.options.token_text
         return {
-            "token": table.label(token_id),
+            "token": self.options.label(token_id),
             "logprob": finite(logprob),
-            "bytes": list(table.piece(token_id)),
+            "bytes": list(self.options.token_text.piece(token_id)),
         }

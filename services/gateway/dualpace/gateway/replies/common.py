@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from dualpace.core.request import Engine
 from dualpace.gateway.choices import Choice, ChosenToken, Delta, Finish
-from dualpace.gateway.planning import ChoicePlan
 from dualpace.gateway.token_text import TokenText
 
 _LEAST_LOGPROB = -9999.0
@@ -23,7 +22,10 @@ class ReplyOptions:
     model: str
     token_text: TokenText
     logprobs: int | None
+    prompt_logprobs: int | None
     return_token_ids: bool
+    tokens_as_ids: bool
+    """Tokens are named token_id:<id> in listings, so that no two look alike."""
     x_dualpace: bool
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -31,13 +33,17 @@ class ReplyOptions:
         """Return the fields that every object starts with."""
         return {"id": self.reply_id, "object": kind, "created": self.created, "model": self.model}
 
+    def label(self, token_id: int) -> str:
+        """Return the name of a token in listings of log-probabilities."""
+        return f"token_id:{token_id}" if self.tokens_as_ids else self.token_text.label(token_id)
+
 
 class Reply(Protocol):
     """One kind of answer, streamed or whole."""
 
     options: ReplyOptions
 
-    def opening(self, plan: ChoicePlan) -> dict[str, Any] | None:
+    def opening(self, choice: Choice) -> dict[str, Any] | None:
         """Return the chunk that comes before a choice's text, if there is one."""
         ...
 
@@ -97,6 +103,29 @@ def finish_fields(finish: Finish | None) -> dict[str, Any]:
 def token_ids(tokens: Sequence[ChosenToken], options: ReplyOptions) -> dict[str, Any]:
     """Return the field with token ids, if it was asked for."""
     return {"token_ids": [t.token_id for t in tokens]} if options.return_token_ids else {}
+
+
+def prompt_logprobs(choice: Choice, options: ReplyOptions) -> list[dict[str, Any] | None]:
+    """Return what the prompt's tokens were worth, by token id, as vLLM does; the first is null."""
+    token_ids = choice.plan.prompt.token_ids
+    entries: list[dict[str, Any] | None] = [None]
+    for token_id, scores in zip(token_ids[1:], choice.scores, strict=True):
+        listed: dict[int, tuple[float, int | None]] = {
+            top: (logprob, place)
+            for place, (top, logprob) in enumerate(scores.top[: options.prompt_logprobs], 1)
+        }
+        listed = {token_id: (scores.chosen, scores.rank), **listed}
+        entries.append(
+            {
+                str(listed_id): {
+                    "logprob": finite(logprob),
+                    "rank": rank,
+                    "decoded_token": options.label(listed_id),
+                }
+                for listed_id, (logprob, rank) in listed.items()
+            }
+        )
+    return entries
 
 
 def joined(deltas: Sequence[Delta]) -> Delta:

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from dualpace.core.messages import TokenLogprobs
 from dualpace.gateway.choices import Choice, ChosenToken, Delta
-from dualpace.gateway.planning import ChoicePlan
+from dualpace.gateway.detokenizer import text_offsets
 from dualpace.gateway.prompts import TokenizedPrompt
 from dualpace.gateway.replies.common import (
     ReplyOptions,
@@ -12,6 +13,7 @@ from dualpace.gateway.replies.common import (
     finish_fields,
     finite,
     joined,
+    prompt_logprobs,
     token_ids,
 )
 
@@ -23,16 +25,17 @@ class CompletionReply:
         self.options = options
         self._echo = echo
 
-    def opening(self, plan: ChoicePlan) -> dict[str, Any] | None:
+    def opening(self, choice: Choice) -> dict[str, Any] | None:
         """Return the chunk with the prompt, where it is to be seen."""
         if not self._echo and not self.options.return_token_ids:
             return None
+        prompt = choice.plan.prompt
         fields = {
-            "index": plan.index,
-            "text": self._prompt_text(plan.prompt),
-            "logprobs": None,
+            "index": choice.plan.index,
+            "text": self._prompt_text(prompt),
+            "logprobs": self._logprobs((), choice) if self._echo else None,
             **finish_fields(None),
-            **self._prompt_ids(plan.prompt),
+            **self._prompt_ids(prompt),
         }
         return self._object([fields])
 
@@ -41,7 +44,7 @@ class CompletionReply:
         fields = {
             "index": choice.plan.index,
             "text": delta.text,
-            "logprobs": self._logprobs(delta.tokens),
+            "logprobs": self._logprobs(delta.tokens, choice, with_prompt=False),
             **finish_fields(None),
             **token_ids(delta.tokens, self.options),
         }
@@ -53,7 +56,7 @@ class CompletionReply:
         fields = {
             "index": choice.plan.index,
             "text": "",
-            "logprobs": self._logprobs(tokens) if tokens else None,
+            "logprobs": self._logprobs(tokens, choice, with_prompt=False) if tokens else None,
             **ending(choice, self.options),
             **token_ids(tokens, self.options),
         }
@@ -78,8 +81,9 @@ class CompletionReply:
         return {
             "index": choice.plan.index,
             "text": self._prompt_text(prompt) + shown.text,
-            "logprobs": self._logprobs(shown.tokens),
+            "logprobs": self._logprobs(shown.tokens, choice),
             **ending(choice, self.options),
+            **self._prompt_scores(choice),
             **self._prompt_ids(prompt),
             **token_ids(shown.tokens, self.options),
         }
@@ -97,30 +101,37 @@ class CompletionReply:
     def _prompt_ids(self, prompt: TokenizedPrompt) -> dict[str, Any]:
         return {"prompt_token_ids": list(prompt.token_ids)} if self.options.return_token_ids else {}
 
-    def _logprobs(self, tokens: Sequence[ChosenToken]) -> dict[str, Any] | None:
+    def _prompt_scores(self, choice: Choice) -> dict[str, Any]:
+        if self.options.prompt_logprobs is None:
+            return {}
+        return {"prompt_logprobs": prompt_logprobs(choice, self.options)}
+
+    def _logprobs(
+        self, tokens: Sequence[ChosenToken], choice: Choice, *, with_prompt: bool = True
+    ) -> dict[str, Any] | None:
+        """Return the four lists, about the shown prompt's tokens and then these."""
         if self.options.logprobs is None:
             return None
-        chosen = [finite(_of(token)) for token in tokens]
+        listed: list[tuple[int, int, TokenLogprobs | None]] = []
+        shift = 0
+        if self._echo:
+            prompt = choice.plan.prompt
+            shift = len(self._prompt_text(prompt))
+            if with_prompt:
+                offsets = text_offsets(prompt.token_ids, self.options.token_text)
+                listed.extend(zip(prompt.token_ids, offsets, (None, *choice.scores), strict=True))
+        listed.extend((t.token_id, t.text_offset + shift, t.logprobs) for t in tokens)
         return {
-            "tokens": [self.options.token_text.label(token.token_id) for token in tokens],
-            "token_logprobs": chosen,
-            "top_logprobs": [self._top(token) for token in tokens],
-            "text_offset": [token.text_offset for token in tokens],
+            "tokens": [self.options.label(token_id) for token_id, _, _ in listed],
+            "token_logprobs": [None if lp is None else finite(lp.chosen) for _, _, lp in listed],
+            "top_logprobs": [lp and self._top(token_id, lp) for token_id, _, lp in listed],
+            "text_offset": [offset for _, offset, _ in listed],
         }
 
-    def _top(self, token: ChosenToken) -> dict[str, float]:
+    def _top(self, chosen_id: int, logprobs: TokenLogprobs) -> dict[str, float]:
         """Return the likeliest tokens and the chosen one; of tokens that look alike, one."""
-        assert token.logprobs is not None
-        pairs = [
-            *token.logprobs.top[: self.options.logprobs],
-            (token.token_id, token.logprobs.chosen),
-        ]
+        pairs = [*logprobs.top[: self.options.logprobs], (chosen_id, logprobs.chosen)]
         top: dict[str, float] = {}
         for token_id, logprob in pairs:
-            top.setdefault(self.options.token_text.label(token_id), finite(logprob))
+            top.setdefault(self.options.label(token_id), finite(logprob))
         return top
-
-
-def _of(token: ChosenToken) -> float:
-    assert token.logprobs is not None, "the engine was asked for log-probabilities"
-    return token.logprobs.chosen

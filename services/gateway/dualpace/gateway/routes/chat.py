@@ -3,7 +3,8 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dualpace.gateway.planning import chat_limit, check_choice_count, plan_choices
+from dualpace.gateway.planning import chat_limit, check_choice_count, kept_tokens, plan_choices
+from dualpace.gateway.prompts import ChatOptions, EncodingOptions
 from dualpace.gateway.protocol.chat import ChatRequest
 from dualpace.gateway.replies.chat import ChatReply
 from dualpace.gateway.routes.generation import job_for, reply_options
@@ -21,7 +22,9 @@ async def chat_completions(gateway: Gateway, http_request: Request) -> Response:
         check_choice_count(request, 1, gateway.settings.max_choices)
         info = gateway.lifecycle.node_info()
         prompt = await exchange.while_connected(
-            gateway.prompts.chat(request.messages, info.max_model_len)
+            gateway.prompts.chat(
+                request.messages, info.max_model_len, _chat_options(request, info.max_model_len)
+            )
         )
         logprobs = _logprobs(request)
         plans = plan_choices(
@@ -30,6 +33,7 @@ async def chat_completions(gateway: Gateway, http_request: Request) -> Response:
             prompt_param="messages",
             limit=chat_limit(request),
             logprobs=logprobs,
+            prompt_logprobs=request.prompt_logprobs,
             model=gateway.model,
             info=info,
         )
@@ -40,3 +44,17 @@ async def chat_completions(gateway: Gateway, http_request: Request) -> Response:
 def _logprobs(request: ChatRequest) -> int | None:
     """Return how many alternatives to report: 0 is the chosen token alone, None nothing."""
     return (request.top_logprobs or 0) if request.logprobs else None
+
+
+def _chat_options(request: ChatRequest, max_model_len: int) -> ChatOptions:
+    generation_prompt = request.add_generation_prompt
+    if generation_prompt is None:
+        generation_prompt = not request.continue_final_message
+    return ChatOptions(
+        add_generation_prompt=generation_prompt,
+        continue_final_message=request.continue_final_message,
+        template_variables=request.chat_template_kwargs,
+        encoding=EncodingOptions(
+            request.add_special_tokens, kept_tokens(request, chat_limit(request), max_model_len)
+        ),
+    )

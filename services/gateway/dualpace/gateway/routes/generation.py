@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dualpace.gateway.choices import start_choices
+from dualpace.gateway.choices import TextOptions, start_choices
 from dualpace.gateway.planning import ChoicePlan
 from dualpace.gateway.protocol.fields import GenerationRequest, StreamOptions
 from dualpace.gateway.replies.common import Reply, ReplyOptions, new_id
@@ -19,6 +19,8 @@ def reply_options(
         token_text=gateway.model.token_text,
         logprobs=logprobs,
         return_token_ids=request.return_token_ids,
+        tokens_as_ids=request.return_tokens_as_token_ids,
+        prompt_logprobs=request.prompt_logprobs,
         x_dualpace=request.x_dualpace,
     )
 
@@ -29,9 +31,15 @@ def job_for(
     """Return the request as a job."""
     # An end token of the model is no stop of the client's, even where the client lists it.
     model_ends = frozenset(() if request.ignore_eos else gateway.model.eos_token_ids)
-    client_stops = frozenset(request.stop_token_ids) - model_ends
+    options = TextOptions(
+        stop_strings=request.stop,
+        client_stop_token_ids=frozenset(request.stop_token_ids) - model_ends,
+        include_stop=request.include_stop_str_in_output,
+        show_special=not request.skip_special_tokens,
+        min_tokens=request.min_tokens,
+    )
     return Job(
-        choices=start_choices(plans, gateway.model.token_text, request.stop, client_stops),
+        choices=start_choices(plans, gateway.model.token_text, options),
         reply=reply,
         stream=request.stream,
         stream_options=request.stream_options or StreamOptions(),

@@ -1,0 +1,92 @@
+"""What fields mean together: one table of rules, each with the field that a client is told of.
+
+A rule holds or is broken; it knows a request's fields and nothing of a model or engine.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from dualpace.gateway.errors import invalid
+from dualpace.gateway.protocol.chat import ChatRequest
+from dualpace.gateway.protocol.completions import CompletionRequest
+from dualpace.gateway.protocol.fields import GenerationRequest
+
+R = TypeVar("R", bound=GenerationRequest)
+R_contra = TypeVar("R_contra", bound=GenerationRequest, contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Generic[R_contra]):
+    """`broken` says whether a request breaks it; then `message` is what `param` is told."""
+
+    param: str
+    message: str
+    broken: Callable[[R_contra], bool]
+
+
+BOTH: tuple[Rule[GenerationRequest], ...] = (
+    Rule(
+        "stream_options",
+        "is only allowed when stream is true",
+        lambda r: r.stream_options is not None and not r.stream,
+    ),
+    Rule(
+        "prompt_logprobs",
+        "cannot be streamed; leave stream or prompt_logprobs out",
+        lambda r: r.prompt_logprobs is not None and r.stream,
+    ),
+    Rule(
+        "truncate_prompt_tokens",
+        "must be 1 or more, or -1 for as many as fit",
+        lambda r: r.truncate_prompt_tokens == 0,
+    ),
+    Rule(
+        "min_tokens",
+        "is more than max_tokens",
+        lambda r: bool(r.max_tokens) and r.min_tokens > (r.max_tokens or 0),
+    ),
+)
+
+CHAT: tuple[Rule[ChatRequest], ...] = (
+    *BOTH,
+    Rule(
+        "top_logprobs",
+        "needs logprobs to be true",
+        lambda r: bool(r.top_logprobs) and not r.logprobs,
+    ),
+    Rule(
+        "min_tokens",
+        "is more than max_completion_tokens",
+        lambda r: r.max_completion_tokens is not None and r.min_tokens > r.max_completion_tokens,
+    ),
+    Rule(
+        "continue_final_message",
+        "contradicts add_generation_prompt",
+        lambda r: r.continue_final_message and r.add_generation_prompt is True,
+    ),
+    Rule(
+        "continue_final_message",
+        "needs a last message that is the assistant's and has text",
+        lambda r: (
+            r.continue_final_message
+            and (r.messages[-1].role != "assistant" or not r.messages[-1].content)
+        ),
+    ),
+)
+
+COMPLETIONS: tuple[Rule[CompletionRequest], ...] = (
+    *BOTH,
+    Rule(
+        "max_tokens",
+        "must be at least 1, except with echo",
+        lambda r: r.max_tokens == 0 and not r.echo,
+    ),
+)
+
+
+def check(request: R, rules: Sequence[Rule[R]]) -> None:
+    """Raise ApiError 400 for the first rule that the request breaks."""
+    for rule in rules:
+        if rule.broken(request):
+            raise invalid(rule.param, rule.message)
