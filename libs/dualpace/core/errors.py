@@ -38,3 +38,11 @@ class StoppedError(DualPaceError):
 
 class PeerLostError(DualPaceError):
     """The process at the other end of a channel went away."""
+
+
+class ProfileError(DualPaceError):
+    """A hardware profile is malformed, of an unsupported version, or lacks something needed."""
+
+
+class PredictionRangeError(DualPaceError):
+    """A performance model was asked beyond what was measured."""

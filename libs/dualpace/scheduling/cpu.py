@@ -4,16 +4,15 @@ Host blocks, slots, and which sequences advance in the next iteration.
 
 It never waits for the device. Every committed sequence advances in every iteration, up to
 `max_batch`, beyond which they take turns. When host blocks run out, the youngest sequence is
-evicted: the gpu-engine owns it again and recomputes it. It knows block and token ids, not tensors,
-and nothing of time.
+evicted: the gpu-engine owns it again and recomputes it. It knows block and token ids, not tensors;
+what an iteration may hold, and how it is run, it asks its policy.
 """
 
-import enum
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from dualpace.core.blocks import BlockAllocator, BlockLease, blocks_for
+from dualpace.core.blocks import BlockAllocator, blocks_for
 from dualpace.core.errors import CapacityError
 from dualpace.core.messages import (
     Commit,
@@ -29,7 +28,9 @@ from dualpace.core.messages import (
     Returned,
     TokenEvent,
 )
-from dualpace.core.request import FinishReason, Request
+from dualpace.core.request import FinishReason
+from dualpace.scheduling.host_policy import HostPolicy, HostShape, Unprofiled
+from dualpace.scheduling.host_sequence import HostPhase, HostSequence
 from dualpace.scheduling.plan import (
     Failure,
     HostOutbox,
@@ -52,44 +53,16 @@ class HostLimits:
     """Width of a row of the block tables."""
 
 
-class HostPhase(enum.Enum):
-    """Who may write the blocks.
-
-    The gpu-engine when RESERVED, the cpu-engine when RUNNING, nobody when RETURNED.
-    """
-
-    RESERVED = enum.auto()
-    RUNNING = enum.auto()
-    RETURNED = enum.auto()
-
-
-@dataclass(slots=True, eq=False)
-class HostSequence:
-    """A slot of the sequence table, and the request in it."""
-
-    request_id: int
-    slot: int
-    lease: BlockLease
-    phase: HostPhase = HostPhase.RESERVED
-    request: Request | None = None
-    num_tokens: int = 0
-    last_token: int = 0
-    new_tokens: list[int] = field(default_factory=list)
-    """Generated since the commit."""
-    return_at: int | None = None
-
-    @property
-    def age_key(self) -> tuple[int, float, int]:
-        """Orders committed sequences, the most urgent first, then the oldest."""
-        assert self.request is not None
-        return self.request.rank
-
-
 class HostScheduler:
     """Owns a request between `commit` and the end of it, or its return."""
 
-    def __init__(self, limits: HostLimits) -> None:
+    def __init__(self, limits: HostLimits, policy: HostPolicy | None = None) -> None:
         self.limits = limits
+        self._policy = Unprofiled() if policy is None else policy
+        self._kv_tokens = 0
+        """Of all sequences, reserved ones included."""
+        self._started: tuple[float, HostShape] | None = None
+        """When the last iteration began, if the next one follows it at once."""
         self._allocator = BlockAllocator(limits.num_blocks)
         self._slots = list(range(limits.num_slots))
         self._sequences: dict[int, HostSequence] = {}
@@ -150,6 +123,8 @@ class HostScheduler:
             sequence = HostSequence(
                 reserve.request_id, self._slots.pop(), self._allocator.lease(wanted)
             )
+            sequence.num_tokens = reserve.num_tokens
+            self._kv_tokens += reserve.num_tokens
             self._sequences[sequence.request_id] = sequence
             blocks = tuple(sequence.lease.blocks)
             self._writes.append(TableWrite(sequence.slot, 0, blocks))
@@ -162,6 +137,7 @@ class HostScheduler:
         assert commit.return_at is None or commit.return_at > commit.num_tokens
         sequence.phase = HostPhase.RUNNING
         sequence.request = commit.request
+        self._kv_tokens += commit.num_tokens - sequence.num_tokens
         sequence.num_tokens = commit.num_tokens
         sequence.last_token = last_token
         sequence.new_tokens.clear()
@@ -231,7 +207,9 @@ class HostScheduler:
 
     def schedule(self, now: float) -> HostPlan:
         """Decide one iteration. Everything in the plan is executed, then `apply` is called."""
-        del now
+        if self._started is not None:
+            started_s, shape = self._started
+            self._policy.observe(shape, now - started_s)
         rows: list[HostRow] = []
         for sequence in list(self._running):
             if len(rows) == self.limits.max_batch:
@@ -250,8 +228,10 @@ class HostScheduler:
         # A victim of a later row's growth may already stand in an earlier one.
         rows = [row for row in rows if row.request_id in self._sequences]
         self._running.rotate(-len(rows))
+        shape = self._policy.shape([row.position + 1 for row in rows])
+        self._started = (now, shape) if rows else None
         writes, self._writes = tuple(self._writes), []
-        return HostPlan(tuple(rows), writes)
+        return HostPlan(tuple(rows), writes, shape.micro_batches, shape.route)
 
     def apply(self, results: Iterable[Sample | Failure]) -> None:
         """Take the results of an executed plan."""
@@ -261,12 +241,15 @@ class HostScheduler:
                 self._finish(sequence, result.reason, result.message)
             else:
                 self._apply_sample(sequence, result)
+        if not self._running:
+            self._started = None
 
     def _apply_sample(self, sequence: HostSequence, sample: Sample) -> None:
         assert sequence.phase is HostPhase.RUNNING
         assert sequence.request is not None
         position = sequence.num_tokens
         sequence.num_tokens += 1
+        self._kv_tokens += 1
         sequence.last_token = sample.token_id
         sequence.new_tokens.append(sample.token_id)
         self._events.append(
@@ -310,12 +293,18 @@ class HostScheduler:
             range(self.limits.num_slots)
         )
         running = {s.request_id for s in everyone if s.phase is HostPhase.RUNNING}
+        assert self._kv_tokens == sum(s.num_tokens for s in everyone)
         assert running == {s.request_id for s in self._running}
         assert len(running) == len(self._running)
 
     def _open_blocks(self) -> int:
-        """Blocks open to reservations: each running sequence keeps one to grow into."""
-        return max(0, self._allocator.free_blocks - len(self._running))
+        """Blocks open to reservations.
+
+        Each running sequence keeps one to grow into, and the policy may hold more back.
+        """
+        free = max(0, self._allocator.free_blocks - len(self._running))
+        tokens = self._policy.open_kv_tokens(len(self._sequences), self._kv_tokens)
+        return min(free, tokens // self.limits.block_size)
 
     def _grow(self, sequence: HostSequence) -> bool:
         """Make room for the token this iteration computes and the one it samples."""
@@ -379,6 +368,7 @@ class HostScheduler:
 
     def _close(self, sequence: HostSequence) -> None:
         sequence.lease.free()
+        self._kv_tokens -= sequence.num_tokens
         self._slots.append(sequence.slot)
         self._closed.append(sequence.slot)
         self._writes = [w for w in self._writes if w.slot != sequence.slot]

@@ -30,6 +30,7 @@ from dualpace.core.messages import (
 from dualpace.core.request import FinishReason
 from dualpace.scheduling.gpu_sequence import GpuSequence, Phase
 from dualpace.scheduling.gpu_state import GpuLimits, GpuState
+from dualpace.scheduling.pacing import FullSpeed, Pacing
 from dualpace.scheduling.placement import Placement, Tier
 from dualpace.scheduling.plan import (
     Failure,
@@ -46,9 +47,14 @@ from dualpace.scheduling.plan import (
 class GpuScheduler:
     """Owns every request from `submit` until it ends, except while the host has it."""
 
-    def __init__(self, limits: GpuLimits, placement: Placement) -> None:
+    def __init__(
+        self, limits: GpuLimits, placement: Placement, pacing: Pacing | None = None
+    ) -> None:
         self.state = GpuState(limits)
         self._placement = placement
+        self._pacing = FullSpeed() if pacing is None else pacing
+        self._blocked = False
+        """Whether the last iteration left a request waiting for want of room."""
 
     # Events.
 
@@ -139,8 +145,12 @@ class GpuScheduler:
         arriving: list[KvCopy] = []
         preemptions = self.state.preemptions
         budget = self._continue_decodes(rows, out, self.state.limits.token_budget)
+        budget = self._pacing.prompt_tokens(
+            left=budget, waiting=bool(self.state.waiting), blocked=self._blocked
+        )
         budget = self._continue_prefills(rows, budget)
-        if self.state.preemptions == preemptions:
+        self._blocked = self.state.preemptions != preemptions
+        if not self._blocked:
             self._admit_waiting(rows, arriving, budget)
         self._call_back()
         return GpuPlan(tuple(rows), tuple(out), tuple(arriving))
@@ -297,6 +307,7 @@ class GpuScheduler:
         for sequence in list(self.state.waiting):
             tier = self._placement.admit(sequence, self.state)
             if tier is None:
+                self._blocked = True
                 return
             if tier is Tier.HOST and sequence.kv_on_host:
                 self._commit(sequence)
@@ -305,8 +316,12 @@ class GpuScheduler:
                 # Younger ones may pass while the host makes up its mind. But once one finds no
                 # room there, none behind it may take what it waits for.
                 may_reserve = may_reserve and sequence.host is not None
+                self._blocked = self._blocked or not may_reserve
                 continue
-            if not budget or not self.state.take_device(sequence):
+            if not budget:
+                return
+            if not self.state.take_device(sequence):
+                self._blocked = True
                 return
             if sequence.host is not None and sequence.kv_on_host:
                 sequence.phase = Phase.ARRIVING

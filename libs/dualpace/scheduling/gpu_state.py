@@ -119,15 +119,17 @@ class GpuState:
         sequence.phase = Phase.WAITING
         _insert(self.waiting, sequence)
 
-    def take_device(self, sequence: GpuSequence) -> bool:
+    def take_device(self, sequence: GpuSequence, num_tokens: int | None = None) -> bool:
         """WAITING -> no queue.
 
-        Take a slot, and blocks for all known tokens. False, and no change, if they lack.
+        Take a slot, and blocks for `num_tokens` or all known tokens. False, and no change, if they
+        lack.
         """
         if not self._slots:
             return False
+        wanted = self.device_blocks_for(sequence.num_tokens if num_tokens is None else num_tokens)
         try:
-            sequence.lease = self._allocator.lease(self.device_blocks_for(sequence.num_tokens))
+            sequence.lease = self._allocator.lease(wanted)
         except CapacityError:
             return False
         sequence.slot = self._slots.pop()

@@ -14,6 +14,7 @@ from dualpace.core.messages import (
     TokenLogprobs,
 )
 from dualpace.core.request import FinishReason, Request
+from dualpace.scheduling.route import Route
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,9 @@ class HostPlan:
 
     rows: tuple[HostRow, ...] = ()
     table_writes: tuple[TableWrite, ...] = ()
+    micro_batches: tuple[int, ...] = ()
+    """How many neighbouring rows make up each micro-batch; they may be run one after the other."""
+    route: Route = Route.HOST
 
 
 @dataclass(frozen=True, slots=True)

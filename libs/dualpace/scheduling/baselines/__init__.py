@@ -1,0 +1,1 @@
+"""Policies of other systems, behind our interfaces, to measure against."""

@@ -1,0 +1,58 @@
+"""How many prompt tokens an iteration of the GPU computes beside its decodes.
+
+Large chunks bring first tokens early. Small ones cost less: the weights are read for the decodes
+anyway, and some tens of prompt rows beside them add little. So prompts are computed at full speed
+while every request finds room, and spread over many iterations once requests wait for room: then
+nobody's first token comes earlier by hurrying, and device time is what everybody waits for.
+"""
+
+from typing import Protocol
+
+
+class Pacing(Protocol):
+    """The policy."""
+
+    def prompt_tokens(self, *, left: int, waiting: bool, blocked: bool) -> int:
+        """Return how many prompt tokens may be computed in this iteration, at most `left`.
+
+        `waiting`: a request waits for its prefill. `blocked`: in the last iteration one of them
+        found no room, on the device or on the host.
+        """
+        ...
+
+
+class FullSpeed:
+    """As many as the budget allows, always."""
+
+    def prompt_tokens(self, *, left: int, waiting: bool, blocked: bool) -> int:
+        """Return what is left."""
+        del waiting, blocked
+        return left
+
+
+class Spread:
+    """Full speed until requests wait for room; then a chunk that keeps pace with the room.
+
+    The chunk shrinks by a little in every iteration that leaves a request without room, and grows
+    by more in one that had room for a request which the chunk did not reach. It settles where
+    prefills take up room just as it comes free.
+    """
+
+    def __init__(
+        self, *, least: int = 64, most: int = 2048, shrink: float = 0.97, grow: float = 1.1
+    ) -> None:
+        assert 0 < least <= most
+        assert shrink < 1.0 < grow
+        self._least = least
+        self._most = most
+        self._shrink = shrink
+        self._grow = grow
+        self._chunk = float(most)
+
+    def prompt_tokens(self, *, left: int, waiting: bool, blocked: bool) -> int:
+        """Return the chunk, or all that is left when nobody waits."""
+        if not waiting:
+            return left
+        factor = self._shrink if blocked else self._grow
+        self._chunk = min(max(self._chunk * factor, self._least), self._most)
+        return min(left, int(self._chunk))
