@@ -42,7 +42,7 @@ serve: $(VENV)/serve.stamp ## serve a model: PORT, MODEL, DTYPE, PLACEMENT, DEVI
 	  $(if $(DEVICE),--device=$(DEVICE)) $(FLAGS)
 
 test: $(VENV)/dev.stamp ## run every test; fewer with PYTEST_FLAGS=tests/unit
-	$(BIN)/pytest $(PYTEST_FLAGS)
+	OMP_WAIT_POLICY=passive $(BIN)/pytest $(PYTEST_FLAGS)
 
 lint: $(VENV)/dev.stamp ## formatting, lint, types, layers
 	$(BIN)/ruff format --check

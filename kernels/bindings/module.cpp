@@ -52,6 +52,7 @@ NB_MODULE(_native, module) {
     module.def("openmp_max_threads", &openmp_max_threads,
                "Threads that the runtime would use by itself.");
     bind_attention_plan(module);
+    bind_doorbell(module);
     bind_paged_attention(module);
     bind_stream_read(module);
 }

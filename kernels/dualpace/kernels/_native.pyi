@@ -31,6 +31,18 @@ def attention_plan(
 ) -> list[tuple[int, int]]:
     """Bounds of the parts, as (sequence * kv_heads + kv head, span)."""
 
+def doorbell_ring(words: object, index: int) -> int:
+    """See dualpace.kernels.ring."""
+
+def doorbell_publish(words: object, index: int, value: int) -> None:
+    """See dualpace.kernels.publish."""
+
+def doorbell_load(words: object, index: int) -> int:
+    """See dualpace.kernels.load."""
+
+def doorbell_wait(words: object, index: int, seen: int, spin_ns: int, timeout_ns: int) -> int:
+    """See dualpace.kernels.wait_changed."""
+
 def paged_attention_decode(
     query: object,
     kv: object,

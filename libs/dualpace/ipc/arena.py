@@ -154,6 +154,11 @@ class Arena:
         """Return the heartbeat record of an engine."""
         return Heartbeat(self._view(self.layout.heartbeats, HEARTBEAT)[int(engine) :][:1])
 
+    @property
+    def assist_memory(self) -> npt.NDArray[np.uint8]:
+        """The Dense Assist region as bytes; empty if there is none."""
+        return self._view(self.layout.assist, np.dtype(np.uint8))
+
     def write_tokens(self, blocks: Sequence[int], tokens: npt.ArrayLike) -> None:
         """Store token ids of a sequence, from position 0 on, in the blocks that hold its KV."""
         ids = np.asarray(tokens, dtype=np.int32)

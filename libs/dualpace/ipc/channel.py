@@ -6,7 +6,6 @@ Everything that arrives is put in the engine's inbox, whose single reader is the
 Everything that leaves is posted and never waits: an engine's clock does not depend on its peers.
 """
 
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from dualpace.core.messages import (
     HandoffEvent,
     Submit,
 )
+from dualpace.ipc.bell import Bell, LocalBell
 
 T = TypeVar("T")
 
@@ -67,28 +67,28 @@ CpuInput = GatewayInput | HandoffCommand | DeviceJoined | DeviceLeft
 
 
 class Inbox(Generic[T]):
-    """An ordered, unbounded, thread-safe queue with one reader."""
+    """An ordered, unbounded, thread-safe queue with one reader, who hears `bell`."""
 
-    def __init__(self) -> None:
+    def __init__(self, bell: Bell | None = None) -> None:
         self._items: deque[T] = deque()
-        self._arrived = threading.Event()
+        self._bell = LocalBell() if bell is None else bell
 
     def put(self, item: T) -> None:
         """Add an item; from any thread."""
         self._items.append(item)
-        self._arrived.set()
+        self._bell.ring()
 
     def wake(self) -> None:
         """End a wait without an item."""
-        self._arrived.set()
+        self._bell.ring()
 
     def wait(self, timeout_s: float) -> None:
-        """Block until something arrives, or the time is up."""
-        self._arrived.wait(timeout_s)
+        """Block until the bell rings, or the time is up."""
+        self._bell.wait(timeout_s)
 
     def drain(self) -> list[T]:
         """Return everything that has arrived, oldest first."""
-        self._arrived.clear()
+        self._bell.listen()
         items: list[T] = []
         while self._items:
             items.append(self._items.popleft())

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dualpace.core.errors import ArenaError
+from dualpace.ipc.assist_layout import AssistGeometry, assist_layout
 
 MAGIC = b"DPARENA\x00"
-ABI_VERSION = 2
+ABI_VERSION = 3
 FINGERPRINT_BYTES = 32
 PAGE_BYTES = 4096
 HUGE_PAGE_BYTES = 2 << 20
@@ -24,6 +25,7 @@ HUGE_PAGE_BYTES = 2 << 20
 GEOMETRY_FIELDS = (
     "num_layers",
     "num_blocks",
+    "num_heads",
     "num_kv_heads",
     "block_size",
     "head_dim",
@@ -31,6 +33,7 @@ GEOMETRY_FIELDS = (
     "num_slots",
     "max_blocks_per_sequence",
     "request_bytes",
+    "assist_rows",
 )
 
 HEADER = np.dtype(
@@ -88,6 +91,8 @@ class ArenaGeometry:
 
     num_layers: int
     num_blocks: int
+    num_heads: int
+    """Query heads."""
     num_kv_heads: int
     block_size: int
     """Tokens a block; a multiple of 16."""
@@ -98,10 +103,12 @@ class ArenaGeometry:
     max_blocks_per_sequence: int
     request_bytes: int
     """Room a slot has for its request, which is of variable size; a multiple of 64."""
+    assist_rows: int = 0
+    """Most rows of a micro-batch whose dense stages the device may be lent for; 0: no assist."""
 
     def __post_init__(self) -> None:
         for name in GEOMETRY_FIELDS:
-            if int(getattr(self, name)) <= 0:
+            if int(getattr(self, name)) < (name != "assist_rows"):
                 raise ArenaError(f"arena geometry: {name} must be positive")
         if self.block_size % 16:
             raise ArenaError(f"arena geometry: block_size {self.block_size} is no multiple of 16")
@@ -115,6 +122,17 @@ class ArenaGeometry:
         """KV bytes of one block in one layer, K and V together."""
         elements = 2 * self.num_kv_heads * self.block_size * self.head_dim
         return elements * self.kv_dtype.itemsize
+
+    @property
+    def assist(self) -> AssistGeometry:
+        """Sizes of the Dense Assist region."""
+        return AssistGeometry(
+            rows=self.assist_rows,
+            num_heads=self.num_heads,
+            num_kv_heads=self.num_kv_heads,
+            head_dim=self.head_dim,
+            itemsize=self.kv_dtype.itemsize,
+        )
 
     @property
     def kv_shape(self) -> tuple[int, int, int, int, int, int]:
@@ -150,7 +168,7 @@ class Layout:
     block_tokens: Region
     """[block][slot in block] int32: the token ids whose KV the block holds, and the newest one."""
     assist: Region
-    """Dense Assist channels; empty in this version."""
+    """Dense Assist: see `assist_layout`."""
     kv: Region
     total_bytes: int
 
@@ -170,7 +188,7 @@ def layout_of(geometry: ArenaGeometry) -> Layout:
     requests = place(geometry.num_slots * geometry.request_bytes)
     block_tables = place(geometry.num_slots * geometry.max_blocks_per_sequence * 4)
     block_tokens = place(geometry.num_blocks * geometry.block_size * 4)
-    assist = place(0)
+    assist = place(assist_layout(geometry.assist).num_bytes)
     kv_bytes = geometry.num_layers * geometry.num_blocks * geometry.block_bytes
     kv = place(kv_bytes, HUGE_PAGE_BYTES)
     total = -(-cursor // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES

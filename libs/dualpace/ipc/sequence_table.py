@@ -52,6 +52,11 @@ class SequenceTable:
         """Slots whose request the cpu-engine owns."""
         return np.flatnonzero(self._records["state"] == SLOT_OWNED).tolist()
 
+    def request_id(self, slot: int) -> int | None:
+        """Return which request the cpu-engine owns in a slot; None: it owns none there."""
+        record = self._records[slot]
+        return int(record["request_id"]) if record["state"] == SLOT_OWNED else None
+
     def read(self, slot: int) -> tuple[Request, int, int | None]:
         """Return the request in an owned slot, its known tokens, and its `return_at`."""
         record = self._records[slot]

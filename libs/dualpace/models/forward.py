@@ -56,17 +56,21 @@ def forward(
     attention: PagedAttention,
     batch: TokenBatch,
     *,
+    at_boundary: Callable[[], None] | None = None,
     after_write: Callable[[int], None] | None = None,
     with_hidden: Callable[[Tensor], None] | None = None,
 ) -> Tensor:
     """Compute KV and return logits [S, vocab] float32.
 
+    `at_boundary()` is called between the dense stages, before each layer and before the head.
     `with_hidden(hidden)` gets the states [T, hidden_size] of all tokens, ready for the head.
     `after_write(layer)` is called when the KV of a layer's tokens has been written (on CUDA:
     enqueued), before attention reads it: the moment from which it may be copied elsewhere.
     """
     hidden = decoder.embed(batch.token_ids)
     for layer in range(decoder.num_layers):
+        if at_boundary is not None:
+            at_boundary()
         q, k, v = decoder.pre_attention(layer, hidden, batch.positions)
         pool.write(layer, batch.block_ids, batch.slot_ids, k, v)
         if after_write is not None:
@@ -76,6 +80,8 @@ def forward(
         )
         attended = attend(q, batch)
         hidden = decoder.post_attention(layer, attended, hidden)
+    if at_boundary is not None:
+        at_boundary()
     if with_hidden is not None:
         with_hidden(hidden)
     return decoder.head(hidden[batch.logit_rows])

@@ -34,7 +34,8 @@ class TokenCounts:
     def add_generated(self, token_ids: Sequence[int]) -> None:
         """Note generated tokens."""
         for token_id in token_ids:
-            self._generated[self._place(token_id)] += 1
+            place = self._place(token_id)  # which may replace the arrays
+            self._generated[place] += 1
 
     def _place(self, token_id: int) -> int:
         place = self._index.setdefault(int(token_id), len(self._index))

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from dualpace.core.assist import CLOSED, AssistTerms
 from dualpace.scheduling.correction import Correction
 from dualpace.scheduling.micro_batches import balanced_split
 from dualpace.scheduling.route import Route
-from dualpace.scheduling.routing import CLOSED, AssistTerms, Forecast, RouteCosts, Router
+from dualpace.scheduling.routing import Forecast, RouteCosts, Router
 
 UNLIMITED = 1 << 62
 

@@ -8,29 +8,10 @@ away. A way is worth its price if the host tokens it gains exceed the device tok
 import math
 from dataclasses import dataclass
 
+from dualpace.core.assist import AssistTerms
 from dualpace.scheduling.assist import assist_s
 from dualpace.scheduling.cost import NodeCosts
 from dualpace.scheduling.route import Route
-
-
-@dataclass(frozen=True, slots=True)
-class AssistTerms:
-    """What the gpu-engine currently offers, and how its own iterations look meanwhile."""
-
-    open: bool
-    price: float = 0.0
-    """Device tokens lost per second of GPU time; 0 when the device is idle."""
-    share: float = 1.0
-    """Of the GPU's time, how much may go to assist."""
-    stage_s: float = 0.0
-    """Between two stage boundaries of the GPU's own batch: half of it is the mean wait."""
-    sweep_s: float = 0.0
-    """One iteration of the GPU: how often it passes each boundary. 0: there is no batch."""
-    rows: int = 0
-    """Token rows of the GPU's own batch."""
-
-
-CLOSED = AssistTerms(open=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,13 +24,19 @@ from dualpace.core.messages import (
     TokenLogprobs,
 )
 from dualpace.core.request import Engine, Request, SamplingParams
+from dualpace.cpu_engine.assist import AssistedStep
+from dualpace.cpu_engine.borrowing import Borrowing
 from dualpace.cpu_engine.engine import CpuEngine
 from dualpace.cpu_engine.runner import HostRunner
+from dualpace.gpu_engine.dense_assist import DenseAssist
 from dualpace.gpu_engine.device import CpuDevice
 from dualpace.gpu_engine.engine import GpuEngine
+from dualpace.gpu_engine.lending import Lending
+from dualpace.gpu_engine.offer import OfferKeeper
 from dualpace.gpu_engine.runner import GpuRunner
 from dualpace.grammar import Grammars
 from dualpace.ipc.arena import Arena
+from dualpace.ipc.assist_region import AssistRegion
 from dualpace.ipc.channel import CpuInput, DeviceJoined, GpuInput, HostJoined, Inbox
 from dualpace.ipc.layout import ArenaGeometry
 from dualpace.models.arena_pool import KV_DTYPES, arena_pool
@@ -38,9 +44,12 @@ from dualpace.models.attention import PagedAttention
 from dualpace.models.decoder import Decoder
 from dualpace.models.kv_pool import KvPool
 from dualpace.scheduling.cpu import HostLimits, HostScheduler
+from dualpace.scheduling.forced_route import ForcedRoute
 from dualpace.scheduling.gpu import GpuScheduler
 from dualpace.scheduling.gpu_state import GpuLimits
+from dualpace.scheduling.lease import AssistLease
 from dualpace.scheduling.placement import placement_from_text
+from dualpace.scheduling.route import Route
 from dualpace.testing.clock import ManualClock
 
 GATEWAY_ID = 1
@@ -137,6 +146,23 @@ class NodeSizes:
     max_batch: int = 8
 
 
+class _DirectBell:
+    """Lets the device serve at once whoever rings, while `answers` is set."""
+
+    def __init__(self) -> None:
+        self.answers: Callable[[], object] | None = None
+
+    def ring(self) -> None:
+        if self.answers is not None:
+            self.answers()
+
+    def listen(self) -> None:
+        pass
+
+    def wait(self, timeout_s: float) -> None:
+        del timeout_s
+
+
 class InProcessNode:
     """Both engines over one decoder. Close it when done."""
 
@@ -149,7 +175,9 @@ class InProcessNode:
         attention: PagedAttention,
         grammars: Grammars | None = None,
         sizes: NodeSizes | None = None,
+        routes: tuple[Route, ...] = (Route.HOST,),
     ) -> None:
+        """`routes` are those of the host's iterations, in turn; see ForcedRoute."""
         sizes = sizes or NodeSizes()
         if grammars is None:
             grammars = Grammars(_no_vocabulary)
@@ -167,6 +195,7 @@ class InProcessNode:
             ),
             placement_from_text(placement),
         )
+        policy = ForcedRoute(routes)
         self.host_scheduler = HostScheduler(
             HostLimits(
                 num_blocks=sizes.host_blocks,
@@ -174,9 +203,33 @@ class InProcessNode:
                 num_slots=sizes.host_slots,
                 max_blocks_per_sequence=self.arena.geometry.max_blocks_per_sequence,
                 max_batch=sizes.max_batch,
-            )
+            ),
+            policy,
         )
-        device = CpuDevice()
+        device = self.device = CpuDevice()
+        self._bell = _DirectBell()
+        self.dense_assist = DenseAssist(
+            decoder=decoder,
+            device=device,
+            arena=self.arena,
+            channels=AssistRegion(self.arena).channels(self._bell),
+            grammars=grammars,
+            lease=AssistLease(),
+            clock=self.clock,
+        )
+        self.assisted = AssistedStep(
+            decoder=decoder,
+            arena=self.arena,
+            attention=attention,
+            device_bell=self._bell,
+            clock=self.clock,
+            deadline_s=0.02,
+        )
+        borrower = Borrowing(self.assisted, policy)
+        offer = OfferKeeper(
+            AssistRegion(self.arena), share=0.35, num_layers=decoder.config.num_layers
+        )
+        self.lend()
         self.gpu = GpuEngine(
             scheduler=self.gpu_scheduler,
             runner=GpuRunner(
@@ -197,10 +250,12 @@ class InProcessNode:
             clock=self.clock,
             max_model_len=min(sizes.device_blocks, sizes.host_blocks) * sizes.block_size,
             vocab_size=decoder.config.vocab_size,
+            lender=Lending(self.dense_assist, offer),
         )
         self.cpu = CpuEngine(
             scheduler=self.host_scheduler,
-            runner=HostRunner(decoder, self.arena, attention, grammars),
+            runner=HostRunner(decoder, self.arena, attention, grammars, borrower),
+            borrower=borrower,
             arena=self.arena,
             inbox=self.cpu_inbox,
             gateways=_GatewayPort(Engine.CPU, self.received),
@@ -211,6 +266,10 @@ class InProcessNode:
         self.gpu_inbox.put(HostJoined(SESSION))
         self.cpu_inbox.put(DeviceJoined(SESSION))
         self.cpu.step()
+
+    def lend(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Answer assist calls, but for those that come while `until` holds."""
+        self._bell.answers = lambda: until() or self.dense_assist.serve(leased=False)
 
     def submit(
         self,
@@ -273,6 +332,7 @@ def _geometry(decoder: Decoder, sizes: NodeSizes) -> ArenaGeometry:
     return ArenaGeometry(
         num_layers=config.num_layers,
         num_blocks=sizes.host_blocks,
+        num_heads=decoder.config.num_heads,
         num_kv_heads=config.num_kv_heads,
         block_size=sizes.block_size,
         head_dim=config.head_dim,
@@ -280,6 +340,7 @@ def _geometry(decoder: Decoder, sizes: NodeSizes) -> ArenaGeometry:
         num_slots=sizes.host_slots,
         max_blocks_per_sequence=min(sizes.device_blocks, sizes.host_blocks),
         request_bytes=8192,
+        assist_rows=sizes.max_batch,
     )
 
 

@@ -37,6 +37,7 @@ def make_geometry(**changes: int) -> ArenaGeometry:
     sizes = {
         "num_layers": 2,
         "num_blocks": 8,
+        "num_heads": 1,
         "num_kv_heads": 1,
         "block_size": 16,
         "head_dim": 8,
@@ -56,7 +57,8 @@ def other_process(code: str, directory: Path) -> subprocess.Popen[str]:
         "from dualpace.ipc.arena import Arena\n"
         "from dualpace.ipc.layout import ArenaGeometry, KvDtype\n"
         "directory, fingerprint = Path(sys.argv[1]), bytes(range(32))\n"
-        "geometry = ArenaGeometry(num_layers=2, num_blocks=8, num_kv_heads=1, block_size=16,\n"
+        "geometry = ArenaGeometry(num_layers=2, num_blocks=8, num_heads=1,\n"
+        "  num_kv_heads=1, block_size=16,\n"
         "  head_dim=8, kv_dtype=KvDtype.FLOAT32, num_slots=4, max_blocks_per_sequence=8,\n"
         "  request_bytes=64)\n"
     )
@@ -209,7 +211,9 @@ def test_regions_do_not_overlap_and_kv_starts_on_a_huge_page(
     geometry = ArenaGeometry(
         num_layers=layers,
         num_blocks=blocks,
+        num_heads=2 * heads,
         num_kv_heads=heads,
+        assist_rows=slots,
         block_size=size,
         head_dim=head_dim,
         kv_dtype=dtype,

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dualpace.core.assist import CLOSED, AssistTerms
 from dualpace.scheduling.assist import AssistCall, AssistDesk, Sweep, assist_s
 from dualpace.scheduling.correction import Correction
 from dualpace.scheduling.cost import NodeCosts
@@ -15,7 +16,7 @@ from dualpace.scheduling.lease import AssistLease
 from dualpace.scheduling.micro_batches import balanced_split
 from dualpace.scheduling.presets import preset_profile
 from dualpace.scheduling.route import Route
-from dualpace.scheduling.routing import CLOSED, AssistTerms, RouteCosts, Router
+from dualpace.scheduling.routing import RouteCosts, Router
 
 COSTS = NodeCosts(preset_profile("rtx-4090", "xeon-4510-120", "llama-3.1-8b"))
 IDLE = AssistTerms(open=True)

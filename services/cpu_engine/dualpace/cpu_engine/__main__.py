@@ -13,11 +13,15 @@ from dualpace.core.errors import PeerLostError
 from dualpace.core.process import StopRequest
 from dualpace.core.request import Engine
 from dualpace.core.service import service_main
+from dualpace.cpu_engine.assist import AssistedStep
+from dualpace.cpu_engine.borrowing import Borrower, Borrowing, NoBorrowing
 from dualpace.cpu_engine.engine import CpuEngine
 from dualpace.cpu_engine.runner import HostRunner
 from dualpace.cpu_engine.settings import CpuEngineSettings
 from dualpace.grammar import Grammars, vocabulary_of
 from dualpace.ipc.arena import Arena
+from dualpace.ipc.assist_region import AssistRegion
+from dualpace.ipc.bell import spin_s_for
 from dualpace.ipc.channel import CpuInput, Inbox
 from dualpace.ipc.engine_server import EngineFacts, EngineServer
 from dualpace.ipc.handoff import HandoffServer
@@ -26,11 +30,15 @@ from dualpace.ipc.pulse import STATUS_INTERVAL_S
 from dualpace.ipc.rpc import CPU_SOCKET, engine_handler, handoff_handler
 from dualpace.ipc.serving import io_thread, serve_socket
 from dualpace.models.arena_pool import TORCH_DTYPES
+from dualpace.models.attention import PagedAttention
 from dualpace.models.decoder import Decoder
 from dualpace.models.host_attention import host_attention
 from dualpace.models.loader import load_decoder
 from dualpace.models.progress import log_progress
 from dualpace.scheduling.cpu import HostLimits, HostScheduler
+from dualpace.scheduling.forced_route import ForcedRoute
+from dualpace.scheduling.host_policy import HostPolicy, Unprofiled
+from dualpace.scheduling.route import Route
 
 log = logging.getLogger("dualpace.cpu_engine")
 
@@ -84,12 +92,15 @@ def _run(
 ) -> None:
     inbox: Inbox[CpuInput] = Inbox()
     stop.on_stop(inbox.wake)
+    attention = host_attention(settings.num_threads)
+    policy, borrower = _borrowing(settings, decoder, arena, attention)
     with io_thread() as io:
         gateways = EngineServer(io, facts, inbox.put)
         device = HandoffServer(io, arena.generation, inbox.put)
         engine = CpuEngine(
-            scheduler=HostScheduler(_limits(settings, arena.geometry)),
-            runner=HostRunner(decoder, arena, host_attention(settings.num_threads), grammars),
+            scheduler=HostScheduler(_limits(settings, arena.geometry), policy),
+            runner=HostRunner(decoder, arena, attention, grammars, borrower),
+            borrower=borrower,
             arena=arena,
             inbox=inbox,
             gateways=gateways,
@@ -108,6 +119,31 @@ def _run(
                         "the gpu-engine went away and nothing is left to decode here; "
                         "its successor makes a new arena"
                     )
+
+
+def _borrowing(
+    settings: CpuEngineSettings, decoder: Decoder, arena: Arena, attention: PagedAttention
+) -> tuple[HostPolicy, Borrower]:
+    """Return what decides over Dense Assist, and what uses it."""
+    if settings.assist == "off":
+        return Unprofiled(), NoBorrowing()
+    if not arena.geometry.assist_rows:
+        log.warning("assist: the gpu-engine's assist_rows is 0, so dense stages stay here")
+        return Unprofiled(), NoBorrowing()
+    pattern = (Route.ASSIST,) if settings.assist == "always" else (Route.ASSIST, Route.HOST)
+    policy = ForcedRoute(pattern)
+    spin_s = spin_s_for(settings.num_threads)
+    step = AssistedStep(
+        decoder=decoder,
+        arena=arena,
+        attention=attention,
+        device_bell=AssistRegion(arena).bell(Engine.GPU),
+        clock=SystemClock(),
+        deadline_s=settings.assist_deadline_s,
+        spin_s=spin_s,
+    )
+    log.info("assist: %s, deadline %g s", settings.assist, settings.assist_deadline_s)
+    return policy, Borrowing(step, policy)
 
 
 def _limits(settings: CpuEngineSettings, geometry: ArenaGeometry) -> HostLimits:

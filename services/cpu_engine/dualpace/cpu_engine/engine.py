@@ -20,6 +20,7 @@ from dualpace.core.messages import (
     Submit,
 )
 from dualpace.core.request import Engine
+from dualpace.cpu_engine.borrowing import Borrower, NoBorrowing
 from dualpace.ipc.arena import Arena
 from dualpace.ipc.channel import (
     CpuInput,
@@ -64,7 +65,9 @@ class CpuEngine:
         device: HandoffEventPort,
         grammars: GrammarCompiler,
         clock: Clock,
+        borrower: Borrower | None = None,
     ) -> None:
+        self._borrower = NoBorrowing() if borrower is None else borrower
         self._scheduler = scheduler
         self._runner = runner
         self._arena = arena
@@ -93,6 +96,7 @@ class CpuEngine:
         """One iteration. Returns whether there was anything to compute."""
         for item in self._inbox.drain():
             self._receive(item)
+        self._borrower.hear(device_present=self._session is not None)
         plan = self._scheduler.schedule(self._clock.now())
         self._runner.write_tables(plan.table_writes)
         if plan.rows:
@@ -116,6 +120,7 @@ class CpuEngine:
             "steps_total": self._pulse.steps,
             "tokens_total": self._tokens,
             "device_connected": self._session is not None,
+            **self._borrower.gauges(),
         }
 
     def _receive(self, item: CpuInput) -> None:

@@ -7,6 +7,7 @@ far every sequence has come.
 import numpy as np
 import torch
 
+from dualpace.cpu_engine.borrowing import Borrower, NoBorrowing
 from dualpace.ipc.arena import Arena
 from dualpace.models.arena_pool import arena_pool
 from dualpace.models.attention import PagedAttention
@@ -15,6 +16,7 @@ from dualpace.models.forward import TokenBatch, forward
 from dualpace.sampling.row_sampler import RowSampler, SampleRow
 from dualpace.sampling.slot_state import GrammarSource
 from dualpace.scheduling.plan import Failure, HostPlan, HostRow, Sample, TableWrite
+from dualpace.scheduling.route import Route
 
 
 class HostRunner:
@@ -26,7 +28,9 @@ class HostRunner:
         arena: Arena,
         attention: PagedAttention,
         grammars: GrammarSource,
+        borrower: Borrower | None = None,
     ) -> None:
+        self._borrower = NoBorrowing() if borrower is None else borrower
         self._decoder = decoder
         self._arena = arena
         self._attention = attention
@@ -43,10 +47,15 @@ class HostRunner:
     @torch.inference_mode()
     def execute(self, plan: HostPlan) -> list[Sample | Failure]:
         """Advance every row by one token, and commit the step."""
-        logits = forward(self._decoder, self._pool, self._attention, self._batch(plan))
-        results = self._sampler.sample(logits, [self._sample_row(row) for row in plan.rows])
+        results = None if plan.route is Route.HOST else self._borrower.run(plan)
+        if results is None:
+            results = self._compute(plan)
         self._commit(plan, results)
         return results
+
+    def _compute(self, plan: HostPlan) -> list[Sample | Failure]:
+        logits = forward(self._decoder, self._pool, self._attention, self._batch(plan))
+        return self._sampler.sample(logits, [self._sample_row(row) for row in plan.rows])
 
     def _sample_row(self, row: HostRow) -> SampleRow:
         return SampleRow(

@@ -23,6 +23,15 @@ class CpuEngineSettings(ServiceSettings):
         choices=("auto", "float32", "bfloat16", "float16"),
     )
     max_batch: int = setting("Most sequences that one iteration advances.", default=256)
+    assist: str = setting(
+        "Dense Assist: off; always while the gpu-engine offers it; alternate with local iterations"
+        " (for tests).",
+        default="off",
+        choices=("off", "always", "alternate"),
+    )
+    assist_deadline_s: float = setting(
+        "How long an assisted iteration may take before it is computed here.", default=0.5
+    )
     threads: int = setting("Compute threads; 0 takes every allowed CPU.", default=0)
     attach_timeout_s: float = setting(
         "How long to wait for the gpu-engine to make the arena.", default=600.0
@@ -34,6 +43,7 @@ class CpuEngineSettings(ServiceSettings):
     def __post_init__(self) -> None:
         require(self.max_batch > 0, "max_batch must be positive")
         require(self.orphan_grace_s >= 0, "orphan_grace_s must not be negative")
+        require(self.assist_deadline_s > 0, "assist_deadline_s must be positive")
         require(self.threads >= 0, "threads must not be negative")
         require(Path(self.run_dir).is_dir(), f"run_dir: {self.run_dir} is not a directory")
 

@@ -13,13 +13,18 @@ from dualpace.core.errors import CapacityError, SettingsError
 from dualpace.core.process import StopRequest
 from dualpace.core.request import Engine
 from dualpace.core.service import service_main
+from dualpace.gpu_engine.dense_assist import DenseAssist
 from dualpace.gpu_engine.device import CpuDevice, CudaDevice, Device
 from dualpace.gpu_engine.engine import GpuEngine
+from dualpace.gpu_engine.lending import Lending
 from dualpace.gpu_engine.memory import MemoryPlan, longest_sequence, plan_memory
+from dualpace.gpu_engine.offer import OfferKeeper
 from dualpace.gpu_engine.runner import GpuRunner
 from dualpace.gpu_engine.settings import GpuEngineSettings
 from dualpace.grammar import Grammars, vocabulary_of
 from dualpace.ipc.arena import Arena, require_space
+from dualpace.ipc.assist_region import AssistRegion
+from dualpace.ipc.bell import Bell, spin_s_for
 from dualpace.ipc.channel import GpuInput, Inbox
 from dualpace.ipc.engine_server import EngineFacts, EngineServer
 from dualpace.ipc.handoff import HandoffClient
@@ -36,6 +41,7 @@ from dualpace.models.progress import log_progress
 from dualpace.models.torch_attention import TorchPagedAttention
 from dualpace.scheduling.gpu import GpuScheduler
 from dualpace.scheduling.gpu_state import GpuLimits
+from dualpace.scheduling.lease import AssistLease
 from dualpace.scheduling.placement import placement_from_text
 
 log = logging.getLogger("dualpace.gpu_engine")
@@ -121,14 +127,16 @@ def _run(settings: GpuEngineSettings, node: _Node, stop: StopRequest) -> None:
         vocab_size=vocab_size,
         max_request_bytes=node.memory.arena.request_bytes,
     )
-    inbox: Inbox[GpuInput] = Inbox()
+    bell, lending = _lending(settings, node)
+    inbox: Inbox[GpuInput] = Inbox(bell)
     stop.on_stop(inbox.wake)
     with io_thread() as io:
         gateways = EngineServer(io, facts, inbox.put)
         host = HandoffClient(io, run_dir / CPU_SOCKET, node.arena.generation, inbox.put)
         engine = GpuEngine(
             scheduler=GpuScheduler(limits, placement_from_text(settings.placement)),
-            runner=_runner(settings, node, host_pool),
+            runner=_runner(settings, node, host_pool, lending),
+            lender=lending,
             arena=node.arena,
             inbox=inbox,
             gateways=gateways,
@@ -147,7 +155,30 @@ def _run(settings: GpuEngineSettings, node: _Node, stop: StopRequest) -> None:
     node.device.unpin(host_pool.tensor)
 
 
-def _runner(settings: GpuEngineSettings, node: _Node, host_pool: KvPool) -> GpuRunner:
+def _lending(settings: GpuEngineSettings, node: _Node) -> tuple[Bell | None, Lending | None]:
+    """Return the bell that the host rings, and what serves it then; None where assist is off."""
+    if not node.memory.arena.assist_rows:
+        return None, None
+    region = AssistRegion(node.arena)
+    bell = region.bell(Engine.GPU, spin_s=spin_s_for(settings.num_threads))
+    assist = DenseAssist(
+        decoder=node.decoder,
+        device=node.device,
+        arena=node.arena,
+        channels=region.channels(bell),
+        grammars=node.grammars,
+        lease=AssistLease(share=settings.assist_share),
+        clock=SystemClock(),
+    )
+    offer = OfferKeeper(
+        region, share=settings.assist_share, num_layers=node.checkpoint.config.num_layers
+    )
+    return bell, Lending(assist, offer)
+
+
+def _runner(
+    settings: GpuEngineSettings, node: _Node, host_pool: KvPool, lending: Lending | None
+) -> GpuRunner:
     try:
         device_pool = KvPool.allocate(
             node.checkpoint.config,
@@ -169,6 +200,7 @@ def _runner(settings: GpuEngineSettings, node: _Node, host_pool: KvPool) -> GpuR
         grammars=node.grammars,
         max_running=settings.running_limit,
         max_blocks_per_sequence=node.memory.arena.max_blocks_per_sequence,
+        at_boundary=None if lending is None else lending.at_boundary,
     )
 
 

@@ -7,6 +7,8 @@ and awaited by polling, so that the engine's thread never blocks on a transfer.
 import logging
 from collections import deque
 from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
 from typing import Protocol
 
 import torch
@@ -54,6 +56,18 @@ class Device(Protocol):
         """Run due callbacks; returns whether copies are still under way."""
         ...
 
+    def lend(
+        self,
+        work: Callable[[], Tensor | None],
+        finish: Callable[[Tensor | None, Exception | None], None],
+    ) -> None:
+        """Run someone else's work beside the engine's own, in order of the calls.
+
+        `finish` gets the result, or what `work` raised, once the work is complete; perhaps in
+        another thread.
+        """
+        ...
+
 
 class CpuDevice:
     """The CPU in the role of the device: the same code path, copies complete at once."""
@@ -95,6 +109,14 @@ class CpuDevice:
             self._due.popleft()()
         return False
 
+    def lend(
+        self,
+        work: Callable[[], Tensor | None],
+        finish: Callable[[Tensor | None, Exception | None], None],
+    ) -> None:
+        """Run it now."""
+        finish(*_outcome(work))
+
 
 class CudaDevice:
     """One CUDA device: copies on a stream of their own, in both directions ordered by events."""
@@ -105,6 +127,10 @@ class CudaDevice:
         self._memory_fraction = memory_fraction
         self._copy_stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         self._pending: deque[tuple[torch.cuda.Event, Callable[[], None]]] = deque()
+        # Of higher priority: what is lent is short, and someone waits for it.
+        self._lent_stream = torch.cuda.Stream(self._device, priority=-1)  # type: ignore[no-untyped-call]
+        self._lent: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        Thread(target=self._finish_lent, name="lent", daemon=True).start()
 
     @property
     def torch_device(self) -> torch.device:
@@ -160,7 +186,36 @@ class CudaDevice:
             self._pending.popleft()[1]()
         return bool(self._pending)
 
+    def lend(
+        self,
+        work: Callable[[], Tensor | None],
+        finish: Callable[[Tensor | None, Exception | None], None],
+    ) -> None:
+        """Enqueue it on a stream of its own; a thread waits for its end."""
+        with torch.cuda.stream(self._lent_stream):
+            result, error = _outcome(work)
+            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            event.record(self._lent_stream)
+
+        def complete() -> None:
+            event.synchronize()
+            with torch.cuda.stream(self._lent_stream):
+                finish(result, error)
+
+        self._lent.put(complete)
+
+    def _finish_lent(self) -> None:
+        while True:
+            self._lent.get()()
+
     @staticmethod
     def _unregister(flat: Tensor) -> None:
         for start in range(0, flat.numel(), _REGISTER_SLAB_BYTES):
             torch.cuda.cudart().cudaHostUnregister(flat[start:].data_ptr())  # type: ignore[no-untyped-call]
+
+
+def _outcome(work: Callable[[], Tensor | None]) -> tuple[Tensor | None, Exception | None]:
+    try:
+        return work(), None
+    except Exception as error:  # noqa: BLE001 - told to who lent
+        return None, error

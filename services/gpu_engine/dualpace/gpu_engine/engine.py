@@ -19,6 +19,7 @@ from dualpace.core.messages import (
     Submit,
 )
 from dualpace.core.request import Engine, FinishReason, Request
+from dualpace.gpu_engine.lending import Lender, NoLending
 from dualpace.ipc.arena import Arena
 from dualpace.ipc.channel import (
     GatewayLeft,
@@ -67,7 +68,9 @@ class GpuEngine:
         clock: Clock,
         max_model_len: int,
         vocab_size: int,
+        lender: Lender | None = None,
     ) -> None:
+        self._lender = NoLending() if lender is None else lender
         self._scheduler = scheduler
         self._runner = runner
         self._arena = arena
@@ -91,16 +94,19 @@ class GpuEngine:
         """One iteration. Returns whether there was anything to execute."""
         for item in self._inbox.drain():
             self._receive(item)
-        plan = self._scheduler.schedule(self._clock.now())
+        started_s = self._clock.now()
+        plan = self._scheduler.schedule(started_s)
+        lent = plan.empty and self._lender.idle()
         if not plan.empty:
             self._scheduler.apply(plan, self._runner.execute(plan))
+            self._lender.ran(plan, self._clock.now() - started_s)
             self._tokens += plan.num_tokens
             self._returns += len(plan.copies_in)
         for request_id in self._runner.completed_transfers():
             self._scheduler.transfer_done(request_id)
         self._publish()
         self._pulse.beat(busy=not plan.empty)
-        return not plan.empty or self._scheduler.copying
+        return not plan.empty or lent or self._scheduler.copying
 
     def gauges(self) -> dict[str, float]:
         """Numbers for metrics and health."""
@@ -120,6 +126,7 @@ class GpuEngine:
             "steps_total": self._pulse.steps,
             "tokens_total": self._tokens,
             "host_connected": state.host.connected,
+            **self._lender.gauges(),
         }
 
     def _receive(self, item: GpuInput) -> None:

@@ -62,6 +62,7 @@ def plan_memory(
         return ArenaGeometry(
             num_layers=config.num_layers,
             num_blocks=num_blocks,
+            num_heads=config.num_heads,
             num_kv_heads=config.num_kv_heads,
             block_size=size,
             head_dim=config.head_dim,
@@ -69,6 +70,7 @@ def plan_memory(
             num_slots=settings.host_slots,
             max_blocks_per_sequence=blocks_for(longest_sequence(settings, config), size),
             request_bytes=_request_bytes(settings),
+            assist_rows=settings.assist_rows,
         )
 
     host_blocks = arena_blocks(settings.arena_mib << 20, geometry_of)

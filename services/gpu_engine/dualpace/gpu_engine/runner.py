@@ -33,7 +33,9 @@ class GpuRunner:
         grammars: GrammarSource,
         max_running: int,
         max_blocks_per_sequence: int,
+        at_boundary: Callable[[], None] | None = None,
     ) -> None:
+        self._at_boundary = at_boundary
         self._decoder = decoder
         self._device = device
         self._pool = device_pool
@@ -61,6 +63,7 @@ class GpuRunner:
             self._pool,
             self._attention,
             self._batch(rows),
+            at_boundary=self._at_boundary,
             after_write=(lambda layer: self._stream(layer, streams)) if streams else None,
             with_hidden=self._scorer(rows, results),
         )

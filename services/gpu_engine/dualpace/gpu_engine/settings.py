@@ -35,6 +35,15 @@ class GpuEngineSettings(ServiceSettings):
         default=60.0,
     )
     host_slots: int = setting("Most sequences on the host at once.", default=256)
+    assist_rows: int = setting(
+        "Most rows of a host batch, halved into two micro-batches, whose dense stages this engine"
+        " may be lent for; 0: Dense Assist is off.",
+        default=128,
+    )
+    assist_share: float = setting(
+        "Share of this engine's time that it lends at most while it has work of its own.",
+        default=0.35,
+    )
     max_model_len: int | None = setting(
         "Most tokens of a request; unset: what the model and the KV memory allow.", default=None
     )
@@ -53,7 +62,8 @@ class GpuEngineSettings(ServiceSettings):
         for name in ("arena_mib", "host_slots"):
             require(getattr(self, name) > 0, f"{name} must be positive")
         require(self.arena_timeout_s >= 0, "arena_timeout_s must not be negative")
-        for name in ("device_kv_mib", "max_running", "token_budget", "threads"):
+        require(0.0 <= self.assist_share <= 1.0, "assist_share must be in [0, 1]")
+        for name in ("assist_rows", "device_kv_mib", "max_running", "token_budget", "threads"):
             require(getattr(self, name) >= 0, f"{name} must not be negative")
         require(
             self.block_size > 0 and self.block_size % 16 == 0,
