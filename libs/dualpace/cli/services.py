@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from dualpace.cli.cores import service_cores
 from dualpace.cli.settings import ServeSettings
 from dualpace.core.errors import SettingsError
 
@@ -81,10 +82,11 @@ def service_flags(
 
 def _computed(service: str, settings: ServeSettings) -> dict[str, object]:
     """Return what serve chooses for a service where nobody else does."""
+    pins = service_cores(service, settings)
     if service == "gateway":
         name = _model_name(settings)
-        return {} if name is None else {"served_model_name": name}
-    return {"threads": _threads(service, settings.device), "dtype": _dtype(settings)}
+        return pins if name is None else {"served_model_name": name} | pins
+    return {"threads": _threads(service, settings.device), "dtype": _dtype(settings)} | pins
 
 
 def _changed(settings: ServeSettings) -> list[str]:

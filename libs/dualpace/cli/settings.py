@@ -38,6 +38,11 @@ class ServeSettings:
         "Most sequences on the device at once; 0: the gpu-engine's default.", default=0
     )
     token_budget: int = setting("Most tokens of a gpu-engine iteration; 0: its default.", default=0)
+    pinning: str = setting(
+        "Whether to pin every thread to cores of a plan; auto: where a GPU serves.",
+        default="auto",
+        choices=("auto", "on", "off"),
+    )
     shm_dir: str = setting("Shared-memory file system for the arena.", default="/dev/shm")  # noqa: S108
     drain_grace_s: float = setting("How long running requests may finish on stop.", default=5.0)
     log_level: str = setting(

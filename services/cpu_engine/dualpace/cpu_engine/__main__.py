@@ -30,6 +30,7 @@ from dualpace.models.decoder import Decoder
 from dualpace.models.host_attention import host_attention
 from dualpace.models.loader import load_decoder
 from dualpace.models.progress import log_progress
+from dualpace.pinning import pin_process, settle_pins
 from dualpace.scheduling.cpu import HostLimits, HostScheduler
 
 log = logging.getLogger("dualpace.cpu_engine")
@@ -42,6 +43,7 @@ def main() -> int:
 
 def _serve(settings: CpuEngineSettings, stop: StopRequest) -> None:
     stop.install_signals()
+    pin_process(settings.cores)
     torch.set_num_threads(settings.num_threads)
     checkpoint = open_checkpoint(Path(settings.model))
     decoder = None
@@ -85,6 +87,7 @@ def _run(
     inbox: Inbox[CpuInput] = Inbox()
     stop.on_stop(inbox.wake)
     with io_thread() as io:
+        settle_pins()
         gateways = EngineServer(io, facts, inbox.put)
         device = HandoffServer(io, arena.generation, inbox.put)
         engine = CpuEngine(
