@@ -17,6 +17,7 @@ from pathlib import Path
 
 from dualpace.checkpoint import resolve_model
 from dualpace.cli.children import Child, Hurry, Lifeline, start_child, stop_in_order
+from dualpace.cli.cores import core_plan
 from dualpace.cli.run_directory import RunDirectory
 from dualpace.cli.services import MODULES, check_environment, service_flags, termination_log
 from dualpace.cli.settings import ServeSettings
@@ -38,6 +39,10 @@ def serve_command(argv: Sequence[str]) -> int:
         )
         # The port first, before anything slow happens; clients that come early wait.
         with listen_tcp(settings.host, settings.port) as listener:
+            if (plan := core_plan(settings)) is not None:
+                _say(f"cores: {plan}")
+                for warning in plan.warnings:
+                    _say(f"cores: {warning}")
             model = resolve_model(settings.model, progress=_say)
             with RunDirectory(Path(settings.shm_dir)) as run_directory:
                 for path in run_directory.reclaimed:

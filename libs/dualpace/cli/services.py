@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from dualpace.cli.cores import service_cores
 from dualpace.cli.settings import ServeSettings
 from dualpace.core.errors import SettingsError
 
@@ -27,6 +28,7 @@ _GPU = (
     "max_running",
     "token_budget",
 )
+_CPU = ("assist", "profile")
 _ALL = ("log_level", "log_json")
 _OTHER_VARIABLES = ("DUALPACE_MAX_ISA", "DUALPACE_NO_KERNELS")
 
@@ -65,7 +67,7 @@ def service_flags(
         *(f"--{name.replace('_', '-')}={fd}" for name, fd in fds.items()),
     ]
     wanted = {name: getattr(settings, name) for name in _changed(settings)}
-    names = {"gpu-engine": (*_GPU, *_ALL), "cpu-engine": _ALL, "gateway": _ALL}[service]
+    names = {"gpu-engine": (*_GPU, *_ALL), "cpu-engine": (*_CPU, *_ALL), "gateway": _ALL}[service]
     chosen = {name: wanted[name] for name in names if name in wanted}
     chosen |= {
         name: value
@@ -81,10 +83,11 @@ def service_flags(
 
 def _computed(service: str, settings: ServeSettings) -> dict[str, object]:
     """Return what serve chooses for a service where nobody else does."""
+    pins = service_cores(service, settings)
     if service == "gateway":
         name = _model_name(settings)
-        return {} if name is None else {"served_model_name": name}
-    return {"threads": _threads(service, settings.device), "dtype": _dtype(settings)}
+        return pins if name is None else {"served_model_name": name} | pins
+    return {"threads": _threads(service, settings.device), "dtype": _dtype(settings)} | pins
 
 
 def _changed(settings: ServeSettings) -> list[str]:

@@ -28,6 +28,15 @@ class ServeSettings:
     placement: str = setting(
         "Where requests decode: auto, gpu, cpu, or random:<seed> (for tests).", default="auto"
     )
+    assist: str = setting(
+        "Dense Assist, the gpu-engine computing dense stages of the cpu-engine's batches: auto, "
+        "off, always, alternate.",
+        default="auto",
+        choices=("auto", "off", "always", "alternate"),
+    )
+    profile: str | None = setting(
+        "File with the node's profile, which decides over Dense Assist.", default=None
+    )
     device_kv_mib: int = setting("KV memory of the gpu-engine; 0: its default.", default=0)
     arena_mib: int = setting("Host memory for KV of the cpu-engine.", default=1024)
     host_slots: int = setting("Most sequences on the host at once.", default=256)
@@ -38,6 +47,11 @@ class ServeSettings:
         "Most sequences on the device at once; 0: the gpu-engine's default.", default=0
     )
     token_budget: int = setting("Most tokens of a gpu-engine iteration; 0: its default.", default=0)
+    pinning: str = setting(
+        "Whether to pin every thread to cores of a plan; auto: where a GPU serves.",
+        default="auto",
+        choices=("auto", "on", "off"),
+    )
     shm_dir: str = setting("Shared-memory file system for the arena.", default="/dev/shm")  # noqa: S108
     drain_grace_s: float = setting("How long running requests may finish on stop.", default=5.0)
     log_level: str = setting(

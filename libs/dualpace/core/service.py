@@ -26,6 +26,12 @@ class ServiceSettings:
         "File that gets the reason of a failure, as Kubernetes' terminationMessagePath.",
         default=None,
     )
+    cores: str = setting(
+        "CPUs to run on: off, auto (whole cores of those allowed, one of them for threads that do"
+        " not compute), or positions among those allowed: of compute threads and, after a slash,"
+        " of others, such as 2-7/1.",
+        default="off",
+    )
     log_level: str = setting(
         "Least severe level that is logged.",
         default="info",

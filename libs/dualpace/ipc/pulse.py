@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dualpace.core.clock import Clock
 from dualpace.ipc.channel import GatewayPort
 from dualpace.ipc.heartbeat import Heartbeat
+from dualpace.pinning import pinning_gauges
 
 STATUS_INTERVAL_S = 0.25
 """How often gateways hear of an engine; its loop must come by as often, idle or not."""
@@ -36,4 +37,4 @@ class Pulse:
         self._heartbeat.beat(now, busy=busy, steps=self.steps)
         if now >= self._next_status_s:
             self._next_status_s = now + STATUS_INTERVAL_S
-            self._gateways.post_status(self._gauges())
+            self._gateways.post_status({**self._gauges(), **pinning_gauges()})

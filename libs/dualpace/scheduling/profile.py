@@ -6,7 +6,9 @@ nothing of requests or schedules.
 """
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from dualpace.scheduling.curves import Curve, Grid
 
@@ -18,6 +20,25 @@ class Origin(enum.Enum):
 
     MEASURED = "measured"
     ROOFLINE = "roofline"
+
+
+class Source(enum.Enum):
+    """How one part's numbers came about."""
+
+    MEASURED = "measured"
+    STAND_IN = "measured on cpu"
+    """With the CPU in the role of the device."""
+    ESTIMATED = "estimated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Of each part of a profile."""
+
+    gpu: Source
+    host: Source
+    transfers: Source
+    assist: Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,4 +101,8 @@ class Profile:
     to_device: Curve
     assist_sync_ms: float
     """Doorbell and stream synchronisation of one direction of an assist call."""
+    sources: Sources
     thresholds: tuple[Threshold, ...] = ()
+    evidence: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """For people and tools, as JSON: where, when, how often and how steadily things were measured.
+    Nobody decides by it."""

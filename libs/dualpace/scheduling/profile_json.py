@@ -1,4 +1,4 @@
-"""Profiles as JSON documents, format `dualpace-profile/1` (docs/profile.md).
+"""Profiles as JSON documents, format `dualpace-profile/1` (docs/profiler.md).
 
 Reading is strict: an unknown or missing key, a wrong type, or a table that is not positive and
 rising is refused with the path to it.
@@ -7,7 +7,7 @@ rising is refused with the path to it.
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from dualpace.core.errors import ProfileError
 from dualpace.scheduling.curves import Curve, Grid
@@ -16,9 +16,15 @@ from dualpace.scheduling.profile import (
     ModelShape,
     Origin,
     Profile,
+    Source,
+    Sources,
     StageTimes,
     Threshold,
 )
+
+C = TypeVar("C")
+
+_PARTS = ("gpu", "host", "transfers", "assist")
 
 
 def profile_to_json(profile: Profile) -> dict[str, Any]:
@@ -27,6 +33,7 @@ def profile_to_json(profile: Profile) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "origin": profile.origin.value,
+        "sources": {part: getattr(profile.sources, part).value for part in _PARTS},
         "hardware": {
             "gpu": profile.gpu_name,
             "host": profile.host_name,
@@ -52,6 +59,7 @@ def profile_to_json(profile: Profile) -> dict[str, Any]:
             {"name": t.name, "value": t.value, "unit": t.unit, "why": t.why}
             for t in profile.thresholds
         ],
+        "evidence": dict(profile.evidence),
     }
 
 
@@ -63,6 +71,7 @@ def profile_from_json(document: Any) -> Profile:
         raise ProfileError(f"profile.format: {found!r} is not {FORMAT!r}")
     hardware, model = root.child("hardware"), root.child("model")
     gpu, transfers = root.child("gpu"), root.child("transfers")
+    sources = root.child("sources")
     profile = Profile(
         origin=root.choice("origin", {o.value: o for o in Origin}),
         gpu_name=hardware.text("gpu"),
@@ -91,6 +100,10 @@ def profile_from_json(document: Any) -> Profile:
             )
             for t in root.children("thresholds")
         ),
+        sources=Sources(
+            **{part: sources.choice(part, {s.value: s for s in Source}) for part in _PARTS}
+        ),
+        evidence=root.mapping("evidence"),
     )
     root.refuse_unknown()
     return profile
@@ -188,7 +201,13 @@ class _Node:
             raise self.error(key, "a text is needed")
         return value
 
-    def choice(self, key: str, choices: Mapping[str, Origin]) -> Origin:
+    def mapping(self, key: str) -> Mapping[str, Any]:
+        value = self.value(key)
+        if not isinstance(value, Mapping):
+            raise self.error(key, "an object is needed")
+        return value
+
+    def choice(self, key: str, choices: Mapping[str, C]) -> C:
         text = self.text(key)
         if text not in choices:
             raise self.error(key, f"{text!r} is not one of {', '.join(choices)}")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dualpace.scheduling.curves import Curve, Grid
-from dualpace.scheduling.profile import ModelShape, Origin, Profile, StageTimes
+from dualpace.scheduling.profile import ModelShape, Origin, Profile, Source, Sources, StageTimes
 
 _ELEMENT_BYTES = 2
 
@@ -141,6 +141,12 @@ def roofline_profile(
         to_host=transfer,
         to_device=transfer,
         assist_sync_ms=assist_sync_us / 1e3,
+        sources=Sources(
+            gpu=Source.ESTIMATED,
+            host=Source.ESTIMATED,
+            transfers=Source.ESTIMATED,
+            assist=Source.ESTIMATED,
+        ),
     )
 
 

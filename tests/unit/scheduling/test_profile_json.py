@@ -20,6 +20,13 @@ def test_a_profile_survives_the_way_through_a_file() -> None:
     assert profile_to_json(profile) == json.loads(text)
 
 
+def test_what_a_person_may_ask_about_a_measurement_survives() -> None:
+    document = copy.deepcopy(DOCUMENT)
+    document["sources"] |= {"host": "measured", "gpu": "measured on cpu"}
+    document["evidence"] = {"measured_at": "2026-11-29", "spread": {"host": [0.01, None, "x"]}}
+    assert profile_to_json(profile_from_json(document)) == document
+
+
 def every_path(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Paths of all objects, and of the first items of lists."""
     paths = [path] if path else []
@@ -64,6 +71,8 @@ def test_nothing_may_be_missing_or_of_another_kind(path: tuple[Any, ...]) -> Non
         (("gpu", "decode_attention", "ms", 1, 3), 0, r"ms\[1\]\[3\]"),
         (("model", "num_layers"), 3.5, "a whole number"),
         (("assist", "sync_ms"), -0.1, "is negative"),
+        (("sources", "gpu"), "guessed", "not one of measured, measured on cpu, estimated"),
+        (("evidence",), [], "an object is needed"),
     ],
 )
 def test_wrong_values_are_named(path: tuple[Any, ...], value: Any, message: str) -> None:

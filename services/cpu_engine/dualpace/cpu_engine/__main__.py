@@ -13,15 +13,12 @@ from dualpace.core.errors import PeerLostError
 from dualpace.core.process import StopRequest
 from dualpace.core.request import Engine
 from dualpace.core.service import service_main
-from dualpace.cpu_engine.assist import AssistedStep
-from dualpace.cpu_engine.borrowing import Borrower, Borrowing, NoBorrowing
 from dualpace.cpu_engine.engine import CpuEngine
+from dualpace.cpu_engine.routing import build_routing
 from dualpace.cpu_engine.runner import HostRunner
 from dualpace.cpu_engine.settings import CpuEngineSettings
 from dualpace.grammar import Grammars, vocabulary_of
 from dualpace.ipc.arena import Arena
-from dualpace.ipc.assist_region import AssistRegion
-from dualpace.ipc.bell import spin_s_for
 from dualpace.ipc.channel import CpuInput, Inbox
 from dualpace.ipc.engine_server import EngineFacts, EngineServer
 from dualpace.ipc.handoff import HandoffServer
@@ -30,15 +27,12 @@ from dualpace.ipc.pulse import STATUS_INTERVAL_S
 from dualpace.ipc.rpc import CPU_SOCKET, engine_handler, handoff_handler
 from dualpace.ipc.serving import io_thread, serve_socket
 from dualpace.models.arena_pool import TORCH_DTYPES
-from dualpace.models.attention import PagedAttention
 from dualpace.models.decoder import Decoder
 from dualpace.models.host_attention import host_attention
 from dualpace.models.loader import load_decoder
 from dualpace.models.progress import log_progress
+from dualpace.pinning import pin_process, settle_pins
 from dualpace.scheduling.cpu import HostLimits, HostScheduler
-from dualpace.scheduling.forced_route import ForcedRoute
-from dualpace.scheduling.host_policy import HostPolicy, Unprofiled
-from dualpace.scheduling.route import Route
 
 log = logging.getLogger("dualpace.cpu_engine")
 
@@ -50,6 +44,7 @@ def main() -> int:
 
 def _serve(settings: CpuEngineSettings, stop: StopRequest) -> None:
     stop.install_signals()
+    pin_process(settings.cores)
     torch.set_num_threads(settings.num_threads)
     checkpoint = open_checkpoint(Path(settings.model))
     decoder = None
@@ -93,14 +88,23 @@ def _run(
     inbox: Inbox[CpuInput] = Inbox()
     stop.on_stop(inbox.wake)
     attention = host_attention(settings.num_threads)
-    policy, borrower = _borrowing(settings, decoder, arena, attention)
+    routing = build_routing(
+        settings,
+        decoder=decoder,
+        arena=arena,
+        attention=attention,
+        fingerprint=facts.model_fingerprint,
+        clock=SystemClock(),
+    )
     with io_thread() as io:
+        settle_pins()
         gateways = EngineServer(io, facts, inbox.put)
         device = HandoffServer(io, arena.generation, inbox.put)
         engine = CpuEngine(
-            scheduler=HostScheduler(_limits(settings, arena.geometry), policy),
-            runner=HostRunner(decoder, arena, attention, grammars, borrower),
-            borrower=borrower,
+            scheduler=HostScheduler(_limits(settings, arena.geometry), routing.policy),
+            runner=HostRunner(decoder, arena, attention, grammars, routing.borrower),
+            borrower=routing.borrower,
+            profile=routing.profile,
             arena=arena,
             inbox=inbox,
             gateways=gateways,
@@ -119,31 +123,6 @@ def _run(
                         "the gpu-engine went away and nothing is left to decode here; "
                         "its successor makes a new arena"
                     )
-
-
-def _borrowing(
-    settings: CpuEngineSettings, decoder: Decoder, arena: Arena, attention: PagedAttention
-) -> tuple[HostPolicy, Borrower]:
-    """Return what decides over Dense Assist, and what uses it."""
-    if settings.assist == "off":
-        return Unprofiled(), NoBorrowing()
-    if not arena.geometry.assist_rows:
-        log.warning("assist: the gpu-engine's assist_rows is 0, so dense stages stay here")
-        return Unprofiled(), NoBorrowing()
-    pattern = (Route.ASSIST,) if settings.assist == "always" else (Route.ASSIST, Route.HOST)
-    policy = ForcedRoute(pattern)
-    spin_s = spin_s_for(settings.num_threads)
-    step = AssistedStep(
-        decoder=decoder,
-        arena=arena,
-        attention=attention,
-        device_bell=AssistRegion(arena).bell(Engine.GPU),
-        clock=SystemClock(),
-        deadline_s=settings.assist_deadline_s,
-        spin_s=spin_s,
-    )
-    log.info("assist: %s, deadline %g s", settings.assist, settings.assist_deadline_s)
-    return policy, Borrowing(step, policy)
 
 
 def _limits(settings: CpuEngineSettings, geometry: ArenaGeometry) -> HostLimits:

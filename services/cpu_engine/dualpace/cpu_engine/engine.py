@@ -21,6 +21,7 @@ from dualpace.core.messages import (
 )
 from dualpace.core.request import Engine
 from dualpace.cpu_engine.borrowing import Borrower, NoBorrowing
+from dualpace.cpu_engine.routing import ProfileFile
 from dualpace.ipc.arena import Arena
 from dualpace.ipc.channel import (
     CpuInput,
@@ -66,7 +67,9 @@ class CpuEngine:
         grammars: GrammarCompiler,
         clock: Clock,
         borrower: Borrower | None = None,
+        profile: ProfileFile | None = None,
     ) -> None:
+        self._profile = profile
         self._borrower = NoBorrowing() if borrower is None else borrower
         self._scheduler = scheduler
         self._runner = runner
@@ -96,6 +99,8 @@ class CpuEngine:
         """One iteration. Returns whether there was anything to compute."""
         for item in self._inbox.drain():
             self._receive(item)
+        if self._profile is not None:
+            self._profile.poll()
         self._borrower.hear(device_present=self._session is not None)
         plan = self._scheduler.schedule(self._clock.now())
         self._runner.write_tables(plan.table_writes)
@@ -121,6 +126,7 @@ class CpuEngine:
             "tokens_total": self._tokens,
             "device_connected": self._session is not None,
             **self._borrower.gauges(),
+            **({} if self._profile is None else self._profile.gauges()),
         }
 
     def _receive(self, item: CpuInput) -> None:

@@ -23,11 +23,20 @@ class CpuEngineSettings(ServiceSettings):
         choices=("auto", "float32", "bfloat16", "float16"),
     )
     max_batch: int = setting("Most sequences that one iteration advances.", default=256)
+    profile: str | None = setting(
+        "File with the node's profile, by which batches are routed; watched for changes.",
+        default=None,
+    )
+    itl_target_ms: float | None = setting(
+        "Time between two tokens that is to be kept by taking no more requests than that allows;"
+        " needs a profile.",
+        default=None,
+    )
     assist: str = setting(
-        "Dense Assist: off; always while the gpu-engine offers it; alternate with local iterations"
-        " (for tests).",
-        default="off",
-        choices=("off", "always", "alternate"),
+        "Dense Assist: auto lets the profile decide, and is off without one; always while the"
+        " gpu-engine offers it; alternate with local iterations (for tests); off.",
+        default="auto",
+        choices=("auto", "off", "always", "alternate"),
     )
     assist_deadline_s: float = setting(
         "How long an assisted iteration may take before it is computed here.", default=0.5
@@ -43,6 +52,14 @@ class CpuEngineSettings(ServiceSettings):
     def __post_init__(self) -> None:
         require(self.max_batch > 0, "max_batch must be positive")
         require(self.orphan_grace_s >= 0, "orphan_grace_s must not be negative")
+        require(
+            self.profile is not None or self.itl_target_ms is None,
+            "itl_target_ms needs a profile",
+        )
+        require(
+            self.profile is None or self.assist in ("auto", "off"),
+            f"assist: {self.assist} leaves nothing for a profile to decide; leave one out",
+        )
         require(self.assist_deadline_s > 0, "assist_deadline_s must be positive")
         require(self.threads >= 0, "threads must not be negative")
         require(Path(self.run_dir).is_dir(), f"run_dir: {self.run_dir} is not a directory")

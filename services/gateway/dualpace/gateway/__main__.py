@@ -15,6 +15,7 @@ from dualpace.gateway.node import NodeBackend
 from dualpace.gateway.server import GatewayServer, open_listener
 from dualpace.gateway.settings import GatewaySettings
 from dualpace.ipc.rpc import CPU_SOCKET, GPU_SOCKET
+from dualpace.pinning import pin_process
 
 log = logging.getLogger("dualpace.gateway")
 
@@ -26,6 +27,7 @@ def main() -> int:
 
 def _serve(settings: GatewaySettings, stop: StopRequest) -> None:
     stop.install_signals()
+    pin_process(settings.cores).settle()
     with open_listener(settings) as listener:
         model = load_model(Path(settings.model), settings.model_names)
         gateway = build_gateway(settings, model, _node(settings, model))

@@ -18,6 +18,8 @@ ENGINE_PREFIX = "dualpace_engine_"
 """Followed by the name of a gauge that an engine reports."""
 ENGINE_CONNECTED = ENGINE_PREFIX + "connected"
 ENGINE_HEARTBEAT_AGE = ENGINE_PREFIX + "heartbeat_age_seconds"
+GATEWAY_PREFIX = "dualpace_gateway_"
+"""Followed by the name of a gauge of the process."""
 TOKENS = "dualpace_tokens"
 CLIENT_DISCONNECTS = "dualpace_client_disconnects"
 

@@ -1,6 +1,14 @@
 """Counters, histograms and gauges of the gateway; their names are in `metric_names`."""
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
+import functools
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+)
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from dualpace.core.clock import Clock
@@ -8,6 +16,7 @@ from dualpace.core.request import Engine
 from dualpace.gateway import metric_names as names
 from dualpace.gateway.backend import Backend
 from dualpace.gateway.engine_gauges import EngineGauges
+from dualpace.pinning import pinning_gauges
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -38,6 +47,13 @@ class Metrics:
         self._make_token_metrics()
         self._make_request_metrics()
         self._make_http_metrics()
+        for name in pinning_gauges():
+            gauge = Gauge(
+                names.GATEWAY_PREFIX + name,
+                f"Of the gateway's own threads: {name}.",
+                registry=self._registry,
+            )
+            gauge.set_function(functools.partial(_pinning, name))
 
     def _make_token_metrics(self) -> None:
         self.prompt_tokens = self._counter(
@@ -113,6 +129,10 @@ class Metrics:
     def page(self) -> bytes:
         """Return the text that Prometheus scrapes."""
         return generate_latest(self._registry)
+
+
+def _pinning(name: str) -> float:
+    return pinning_gauges()[name]
 
 
 class RequestObserver:

@@ -39,6 +39,7 @@ from dualpace.models.kv_pool import KvPool
 from dualpace.models.loader import load_decoder
 from dualpace.models.progress import log_progress
 from dualpace.models.torch_attention import TorchPagedAttention
+from dualpace.pinning import pin_process, settle_pins
 from dualpace.scheduling.gpu import GpuScheduler
 from dualpace.scheduling.gpu_state import GpuLimits
 from dualpace.scheduling.lease import AssistLease
@@ -66,6 +67,7 @@ class _Node:
 
 def _serve(settings: GpuEngineSettings, stop: StopRequest) -> None:
     stop.install_signals()
+    pin_process(settings.cores)
     torch.set_num_threads(settings.num_threads)
     run_dir = Path(settings.run_dir)
     require_space(run_dir, settings.arena_mib << 20)  # before the weights take their time
@@ -131,6 +133,7 @@ def _run(settings: GpuEngineSettings, node: _Node, stop: StopRequest) -> None:
     inbox: Inbox[GpuInput] = Inbox(bell)
     stop.on_stop(inbox.wake)
     with io_thread() as io:
+        settle_pins()
         gateways = EngineServer(io, facts, inbox.put)
         host = HandoffClient(io, run_dir / CPU_SOCKET, node.arena.generation, inbox.put)
         engine = GpuEngine(

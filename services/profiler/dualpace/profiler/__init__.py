@@ -1,0 +1,1 @@
+"""Measures a node with one model, and writes its profile."""
