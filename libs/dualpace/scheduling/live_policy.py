@@ -2,14 +2,15 @@
 
 Every route's predictions are corrected by its own outcomes, so a profile that is off is mended
 where it matters. A route that is never taken would never be mended: now and then the other one is
-tried, if it is not hopeless. Steady error raises the wish for a new profile. Pure: its clock is the
-sum of the times it is told.
+tried, a few times in a row, if it is not hopeless. Steady error raises the wish for a new profile.
+Pure: its clock is the sum of the times it is told.
 """
 
+import statistics
+from collections import deque
 from collections.abc import Sequence
 
 from dualpace.core.assist import CLOSED, AssistTerms
-from dualpace.scheduling.correction import Correction
 from dualpace.scheduling.cost import NodeCosts
 from dualpace.scheduling.drift import DriftDetector
 from dualpace.scheduling.host_policy import HostShape, ProfiledHost
@@ -21,16 +22,34 @@ from dualpace.scheduling.routing import Forecast, RouteCosts, Router
 _REASONS = ("closed", "host_cheaper", "assist_cheaper", "probe")
 
 
+_WINDOW = 9
+_ENOUGH = 3
+"""Outcomes of a route that make it known, and tries in a row."""
+_BOUND = 8.0
+_PROBE_UNKNOWN = 32
+_HOPELESS_UNKNOWN = 4.0
+_HOPELESS = 1.5
+"""A route that is slower by more than this than the one chosen is not tried."""
+
+
 class CorrectedCosts(RouteCosts):
-    """Forecasts, each multiplied by what its route's outcomes were of its forecasts so far."""
+    """Forecasts, each multiplied by the median of what its route's last outcomes were of its own.
+
+    The median follows a change in a few steps, and no single outlier.
+    """
 
     def __init__(self, costs: NodeCosts, *, micro_batches: int = 2) -> None:
         super().__init__(costs, micro_batches=micro_batches)
-        self._corrections = {route: Correction(weight=0.1, bound=8.0) for route in Route}
+        self._ratios = {route: deque[float](maxlen=_WINDOW) for route in Route}
+        self._factors = dict.fromkeys(Route, 1.0)
 
     def factor(self, route: Route) -> float:
-        """What a route's forecasts are multiplied by."""
-        return self._corrections[route].factor
+        """What a route's forecasts are multiplied by: from 1/8 to 8."""
+        return self._factors[route]
+
+    def known(self, route: Route) -> bool:
+        """Whether the factor rests on outcomes."""
+        return len(self._ratios[route]) >= _ENOUGH
 
     def forecast(self, route: Route, rows: int, kv_tokens: int, terms: AssistTerms) -> Forecast:
         """Predict an iteration."""
@@ -39,8 +58,12 @@ class CorrectedCosts(RouteCosts):
 
     def observe(self, forecast: Forecast, measured_s: float) -> float:
         """Take what came of a forecast; returns what it was before correction."""
-        plain_s = forecast.host_s / self.factor(forecast.route)
-        self._corrections[forecast.route].observe(plain_s, measured_s)
+        route = forecast.route
+        plain_s = forecast.host_s / self.factor(route)
+        if plain_s > 0.0:
+            self._ratios[route].append(min(max(measured_s / plain_s, 1 / _BOUND), _BOUND))
+            if self.known(route):
+                self._factors[route] = statistics.median(self._ratios[route])
         return plain_s
 
 
@@ -53,15 +76,13 @@ class LivePolicy:
         *,
         itl_target_s: float | None = None,
         micro_batches: int = 2,
-        probe_every: int = 64,
-        hopeless: float = 4.0,
+        probe_every: int = 1024,
     ) -> None:
-        """`hopeless`: a route that many times slower than the best is not tried."""
-        assert probe_every > 1
+        """`probe_every`: iterations between tries of the other route, once it is known."""
+        assert probe_every > _PROBE_UNKNOWN
         self._itl_target_s = itl_target_s
         self._micro_batches = micro_batches
         self._probe_every = probe_every
-        self._hopeless = hopeless
         self._drift = DriftDetector()
         self._clock_s = 0.0
         self._iterations = 0
@@ -105,10 +126,8 @@ class LivePolicy:
         reason = "host_cheaper" if shape.route is Route.HOST else "assist_cheaper"
         if not self._terms.open:
             reason = "closed"
-        elif self._iterations % self._probe_every == 0:
-            probe = self._other(shape, kv_tokens)
-            if probe is not None:
-                shape, reason = probe, "probe"
+        elif (probe := self._probe(shape, kv_tokens)) is not None:
+            shape, reason = probe, "probe"
         self.decisions[reason] += 1
         return shape
 
@@ -129,12 +148,18 @@ class LivePolicy:
             "profile_wanted": self._drift.wanted,
         }
 
-    def _other(self, shape: HostShape, kv_tokens: Sequence[int]) -> HostShape | None:
-        """Return the shape that was not chosen, unless it is hopeless."""
+    def _probe(self, shape: HostShape, kv_tokens: Sequence[int]) -> HostShape | None:
+        """Return the shape that was not chosen if it is time to try it, and it is not hopeless.
+
+        An unknown route is tried soon even if it looks bad: it may be the profile that is.
+        """
         assert shape.forecast is not None
         route = Route.ASSIST if shape.route is Route.HOST else Route.HOST
+        known = self._costs.known(route)
+        if self._iterations % (self._probe_every if known else _PROBE_UNKNOWN) >= _ENOUGH:
+            return None
         forecast = self._costs.forecast(route, len(kv_tokens), sum(kv_tokens), self._terms)
-        if forecast.host_s > self._hopeless * shape.forecast.host_s:
+        if forecast.host_s > (_HOPELESS if known else _HOPELESS_UNKNOWN) * shape.forecast.host_s:
             return None
         parts = 1 if route is Route.HOST else self._micro_batches
         return HostShape(balanced_split(kv_tokens, parts), route, forecast)
