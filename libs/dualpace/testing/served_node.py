@@ -8,13 +8,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import httpx2
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 _START_S = 120.0
 _STOP_S = 60.0
 
@@ -22,13 +24,20 @@ _STOP_S = 60.0
 class ServedNode:
     """A running node. `log` is what the supervisor and its services have printed so far."""
 
-    def __init__(self, model: str, flags: tuple[str, ...], shm_dir: Path) -> None:
+    def __init__(
+        self,
+        model: str,
+        flags: tuple[str, ...],
+        shm_dir: Path,
+        env: Mapping[str, str] = _NOTHING,
+    ) -> None:
         command = [sys.executable, "-m", "dualpace.cli", "serve", f"--model={model}"]
         self.process = subprocess.Popen(  # noqa: S603 - our own command, no shell
             [*command, "--port=0", f"--shm-dir={shm_dir}", *flags],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            env={**os.environ, **env},
         )
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -119,9 +128,13 @@ def served_node(
     model: Path | str,
     *flags: str,
     shm_dir: Path = Path("/dev/shm"),  # noqa: S108
+    env: Mapping[str, str] = _NOTHING,
 ) -> Iterator[ServedNode]:
-    """Serve a model for as long as the context lasts; at the end the node must stop cleanly."""
-    node = ServedNode(str(model), flags, shm_dir)
+    """Serve a model for as long as the context lasts; at the end the node must stop cleanly.
+
+    `env` adds to this process's variables.
+    """
+    node = ServedNode(str(model), flags, shm_dir, env)
     try:
         node.wait_until_ready()
         yield node
