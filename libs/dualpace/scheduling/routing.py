@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from dualpace.scheduling.assist import assist_s
-from dualpace.scheduling.cost import NodeCosts
+from dualpace.scheduling.cost import GpuCosts, GpuWork, NodeCosts
 from dualpace.scheduling.route import Route
 
 
@@ -150,3 +150,21 @@ class Router:
         in_time = self._itl_target_s is None or forecast.host_s <= self._itl_target_s
         worth = gained / forecast.host_s
         return in_time, worth * favour if worth > 0 else worth / favour
+
+
+def offer(gpu: GpuCosts, work: GpuWork | None, *, share: float) -> AssistTerms:
+    """Return the terms of a GPU that runs iterations of this size; None: it has nothing to do.
+
+    The price is what its own decodes lose.
+    """
+    if work is None:
+        return AssistTerms(open=share > 0.0, share=share)
+    step_s = gpu.step_s(work)
+    return AssistTerms(
+        open=share > 0.0,
+        price=work.sampled_rows / step_s,
+        share=share,
+        stage_s=gpu.layer_s(work),
+        sweep_s=step_s,
+        rows=work.rows,
+    )
