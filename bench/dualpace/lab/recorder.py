@@ -17,8 +17,8 @@ class Track:
 
     arrival: Arrival
     times_s: list[float] = field(default_factory=list)
-    host_step: int = -1
-    """Steps of the host that were complete when the host last had a token of it, or got it."""
+    host_step: int = 0
+    """Steps of the host that were complete when its newest token was made."""
 
 
 class Recorder:
@@ -56,7 +56,6 @@ class Recorder:
                     if host:
                         self._host_token(track, now)
                     times.append(now)
-                elif host:
                     track.host_step = len(self.host_steps)
             else:
                 assert len(times) == track.arrival.output_tokens, f"ended early: {event}"
@@ -79,7 +78,5 @@ class Recorder:
 
     def _host_token(self, track: Track, now: float) -> None:
         self.host_gaps_s.append(now - track.times_s[-1])
-        if track.host_step >= 0:
-            waited = len(self.host_steps) - track.host_step
-            self.most_host_steps_waited = max(self.most_host_steps_waited, waited)
-        track.host_step = len(self.host_steps)
+        waited = len(self.host_steps) - track.host_step
+        self.most_host_steps_waited = max(self.most_host_steps_waited, waited)

@@ -56,13 +56,14 @@ class Options:
     itl_target_s: float | None = 0.4
     assist: bool = True
     assist_share: float = 0.35
+    enough: float = 0.9
     riding: bool = True
     micro_batches: int = 2
     routes: tuple[Route, ...] = (Route.ASSIST,)
     pacing: bool = True
     two_way: bool = True
-    headroom: float = 0.06
-    low: float = 0.03
+    headroom: float = 0.2
+    low: float = 0.1
     token_budget: int = 2048
     prompt_answers: bool = True
 
@@ -96,7 +97,12 @@ def dualpace(options: Options) -> Build:
         scheduler = GpuScheduler(limits, placement, pacing)
         gpu = GpuClock(timeline, costs, scheduler, recorder, assist_share=options.assist_share)
         routes = RouteCosts(costs, micro_batches=options.micro_batches, riding=options.riding)
-        router = Router(routes, routes=options.routes, itl_target_s=options.itl_target_s)
+        router = Router(
+            routes,
+            routes=options.routes,
+            itl_target_s=options.itl_target_s,
+            enough=options.enough,
+        )
         policy = ProfiledHost(routes, router, itl_target_s=options.itl_target_s)
         host = HostClock(
             timeline,

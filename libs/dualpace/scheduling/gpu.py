@@ -304,10 +304,12 @@ class GpuScheduler:
 
     def _admit_waiting(self, rows: list[GpuRow], arriving: list[KvCopy], budget: int) -> None:
         may_reserve = True
+        self.state.shortage = 0
         for sequence in list(self.state.waiting):
             tier = self._placement.admit(sequence, self.state)
             if tier is None:
                 self._blocked = True
+                self._note_shortage(sequence)
                 return
             if tier is Tier.HOST and sequence.kv_on_host:
                 self._commit(sequence)
@@ -322,6 +324,7 @@ class GpuScheduler:
                 return
             if not self.state.take_device(sequence):
                 self._blocked = True
+                self._note_shortage(sequence)
                 return
             if sequence.host is not None and sequence.kv_on_host:
                 sequence.phase = Phase.ARRIVING
@@ -332,6 +335,10 @@ class GpuScheduler:
             count = min(sequence.pending, budget)
             rows.append(self._row(sequence, count))
             budget -= count
+
+    def _note_shortage(self, sequence: GpuSequence) -> None:
+        wanted = self.state.device_blocks_for(sequence.num_tokens)
+        self.state.shortage = max(0, wanted - self.state.free_device_blocks)
 
     def _host_granted(self, sequence: GpuSequence, may_reserve: bool) -> bool:
         """Whether host blocks for the prompt and the next token are held; if not, see to it."""

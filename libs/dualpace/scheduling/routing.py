@@ -116,11 +116,13 @@ class Router:
         routes: tuple[Route, ...] = (Route.ASSIST,),
         itl_target_s: float | None = None,
         hysteresis: float = 0.1,
+        enough: float = 0.0,
     ) -> None:
         self._costs = costs
         self._routes = routes
         self._itl_target_s = itl_target_s
         self._hysteresis = hysteresis
+        self._enough_s = 0.0 if itl_target_s is None else enough * itl_target_s
         self._last = Route.HOST
 
     def choose(self, rows: int, kv_tokens: int, terms: AssistTerms) -> Forecast:
@@ -129,7 +131,8 @@ class Router:
         A route that keeps the latency target goes before one that does not.
         """
         local = self._costs.forecast(Route.HOST, rows, kv_tokens, terms)
-        if not terms.open:
+        idle = terms.sweep_s <= 0.0
+        if not terms.open or (local.host_s <= self._enough_s and not idle):
             self._last = Route.HOST
             return local
         forecasts = [
