@@ -23,12 +23,12 @@ class HostClock:
     def __init__(
         self,
         timeline: Timeline,
+        *,
         costs: RouteCosts,
         scheduler: HostScheduler,
         policy: ProfiledHost,
         recorder: Recorder,
         gpu: GpuClock,
-        *,
         assist: bool = True,
         prompt_answers: bool = True,
     ) -> None:

@@ -1,9 +1,9 @@
 """A simulated NEO node: one schedule clocks GPU and CPU.
 
 A sequential iteration takes what the GPU takes. In a pair, each batch attends on the CPU while the
-GPU works on the other; per layer the slower side of either half rules (Jiang et al., section 3). The
-CPU's part of a half costs `launch_ms` beside its attention. That is what the node really pays; what
-its scheduler believes is a setting of the scheduler.
+GPU works on the other; per layer the slower side of either half rules (Jiang et al., MLSys 2025).
+The CPU's part of a half costs `launch_ms` beside its attention. That is what the node really pays;
+what its scheduler believes is a setting of the scheduler.
 """
 
 from dualpace.core.messages import Submit

@@ -7,7 +7,6 @@ from dualpace.core.messages import Submit
 from dualpace.core.request import Request, SamplingParams
 from dualpace.lab.gpu_clock import GpuClock
 from dualpace.lab.host_clock import HostClock
-from dualpace.lab.recorder import Recorder
 from dualpace.lab.timeline import Timeline
 from dualpace.lab.workload import Arrival
 

@@ -53,7 +53,7 @@ class Recorder:
                 ahead = event.position - track.arrival.prompt_tokens - len(times)
                 assert ahead <= 0, "a token is missing"
                 if ahead == 0:
-                    if host:
+                    if host and times:  # the host may compute a prompt's last token, too
                         self._host_token(track, now)
                     times.append(now)
                     track.host_step = len(self.host_steps)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dualpace.lab.metrics import Metrics
+from dualpace.lab.ratios import means, ratios
 from dualpace.lab.search import RateSearch, Targets
 from dualpace.lab.simulation import simulated_metrics
 from dualpace.lab.systems import SYSTEMS, Hardware, system
@@ -103,6 +104,26 @@ def run_at(plan: Plan, case: Case, rate: float) -> Metrics:
     return _search(plan, case).at(rate)
 
 
+def ttft_at_neo_rate(plan: Plan, outcomes: list[Outcome]) -> list[dict[str, Any]]:
+    """Return P99 TTFT of NEO as shipped and of ours at the rate that NEO sustains."""
+    result = []
+    for outcome in outcomes:
+        if outcome.case.system != "neo" or outcome.at_itl_rate is None:
+            continue
+        ours = run_at(plan, replace(outcome.case, system="dualpace"), outcome.rate_at_itl)
+        result.append(
+            {
+                "host": outcome.case.host,
+                "seed": outcome.case.seed,
+                "rate": outcome.rate_at_itl,
+                "neo": outcome.at_itl_rate.ttft_p99_s,
+                "dualpace": ours.ttft_p99_s,
+                "ratio": ours.ttft_p99_s / outcome.at_itl_rate.ttft_p99_s,
+            }
+        )
+    return result
+
+
 def _search(plan: Plan, case: Case) -> RateSearch:
     lengths = workload(plan.workload, count=plan.requests)
     hardware = replace(plan.hardware, host=case.host)
@@ -114,8 +135,6 @@ def _search(plan: Plan, case: Case) -> RateSearch:
 
 def as_document(plan: Plan, outcomes: list[Outcome], commit: str) -> dict[str, Any]:
     """Return everything as plain values: the plan, each case, means over seeds, and ratios."""
-    from dualpace.lab.ratios import means, ratios  # noqa: PLC0415
-
     rows = means(outcomes)
     return {
         "kind": "simulated",
@@ -134,7 +153,8 @@ def as_document(plan: Plan, outcomes: list[Outcome], commit: str) -> dict[str, A
             "ttft_p99_limit_s": plan.ttft_limit_s,
         },
         "systems": rows,
-        "ratios": ratios(plan, rows),
+        "ratios": ratios(rows),
+        "ttft_p99_s_at_neo_rate": ttft_at_neo_rate(plan, outcomes),
         "cases": [_case_document(outcome) for outcome in outcomes],
     }
 

@@ -64,6 +64,8 @@ class Options:
     two_way: bool = True
     headroom: float = 0.2
     low: float = 0.1
+    crowd: int = 4
+    crowd_headroom: float = 0.05
     token_budget: int = 2048
     prompt_answers: bool = True
 
@@ -91,7 +93,10 @@ def dualpace(options: Options) -> Build:
             token_budget=options.token_budget,
         )
         placement = (Auto if options.two_way else OneWay)(
-            headroom=options.headroom, low=options.low
+            headroom=options.headroom,
+            low=options.low,
+            crowd=options.crowd,
+            crowd_headroom=options.crowd_headroom,
         )
         pacing = Spread() if options.pacing else FullSpeed()
         scheduler = GpuScheduler(limits, placement, pacing)
@@ -106,11 +111,11 @@ def dualpace(options: Options) -> Build:
         policy = ProfiledHost(routes, router, itl_target_s=options.itl_target_s)
         host = HostClock(
             timeline,
-            routes,
-            HostScheduler(_host_limits(hardware), policy),
-            policy,
-            recorder,
-            gpu,
+            costs=routes,
+            scheduler=HostScheduler(_host_limits(hardware), policy),
+            policy=policy,
+            recorder=recorder,
+            gpu=gpu,
             assist=options.assist,
             prompt_answers=options.prompt_answers,
         )
@@ -183,7 +188,14 @@ SYSTEMS: dict[str, Build] = {
 }
 
 PLAIN = replace(
-    _ALL, pacing=False, riding=False, micro_batches=1, two_way=False, headroom=0.2, low=0.05
+    _ALL,
+    pacing=False,
+    riding=False,
+    micro_batches=1,
+    two_way=False,
+    low=0.05,
+    crowd_headroom=0.2,
+    enough=0.0,
 )
 
 

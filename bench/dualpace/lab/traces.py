@@ -1,7 +1,7 @@
-"""Reading public traces of LLM services: Azure, Mooncake, BurstGPT, and the samples shipped here."""
+"""Reading public traces of LLM services: Azure, Mooncake, BurstGPT, and samples of the first."""
 
 import csv
-import datetime
+import datetime as dt
 import json
 from collections.abc import Callable, Iterator, Mapping
 from importlib.resources import files
@@ -71,7 +71,7 @@ def _reader_for(path: Path, header: str) -> Callable[[Mapping[str, Any]], Length
 def _azure(row: Mapping[str, Any]) -> Lengths:
     # Seven fractional digits, one more than Python reads.
     whole, _, fraction = row["TIMESTAMP"].partition(".")
-    moment = datetime.datetime.fromisoformat(whole).replace(tzinfo=datetime.UTC)
+    moment = dt.datetime.fromisoformat(whole).replace(tzinfo=dt.UTC)
     seconds = moment.timestamp() + float(f"0.{fraction or 0}")
     return Lengths(seconds, int(row["ContextTokens"]), int(row["GeneratedTokens"]))
 

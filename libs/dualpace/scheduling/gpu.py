@@ -55,6 +55,8 @@ class GpuScheduler:
         self._pacing = FullSpeed() if pacing is None else pacing
         self._blocked = False
         """Whether the last iteration left a request waiting for want of room."""
+        self._prompt_tokens = 0
+        """Computed in the last iteration."""
 
     # Events.
 
@@ -145,14 +147,19 @@ class GpuScheduler:
         arriving: list[KvCopy] = []
         preemptions = self.state.preemptions
         budget = self._continue_decodes(rows, out, self.state.limits.token_budget)
+        decodes = len(rows)
         budget = self._pacing.prompt_tokens(
-            left=budget, waiting=bool(self.state.waiting), blocked=self._blocked
+            left=budget,
+            waiting=bool(self.state.waiting),
+            blocked=self._blocked,
+            computed=self._prompt_tokens,
         )
         budget = self._continue_prefills(rows, budget)
         self._blocked = self.state.preemptions != preemptions
         if not self._blocked:
             self._admit_waiting(rows, arriving, budget)
         self._call_back()
+        self._prompt_tokens = sum(len(row.tokens) for row in rows[decodes:])
         return GpuPlan(tuple(rows), tuple(out), tuple(arriving))
 
     def apply(self, plan: GpuPlan, results: Iterable[Result]) -> None:

@@ -194,14 +194,24 @@ class Auto(GpuOnly):
     requests from going back and forth.
     """
 
-    def __init__(self, *, headroom: float = 0.2, low: float = 0.05) -> None:
+    def __init__(
+        self,
+        *,
+        headroom: float = 0.2,
+        low: float = 0.05,
+        crowd: int = 4,
+        crowd_headroom: float = 0.2,
+    ) -> None:
         self._headroom = headroom
+        self._crowd = crowd
+        self._crowd_headroom = crowd_headroom
         self._low = low
 
     def admit(self, sequence: GpuSequence, view: NodeView) -> Tier | None:
         """Choose the device while it keeps its headroom, then the host, then whatever is left."""
         wanted = view.device_blocks_for(sequence.num_tokens + 1)
-        if self._resident_fits(wanted, self._headroom, view):
+        headroom = self._headroom if view.num_waiting < self._crowd else self._crowd_headroom
+        if self._resident_fits(wanted, headroom, view):
             return Tier.GPU
         if sequence.host is not None or view.host_has_room(sequence.num_tokens + 1):
             return Tier.HOST
