@@ -153,4 +153,7 @@ class GpuClock:
             self._recorder.receive(outbox.events, self._timeline.now)
         if outbox.commands:
             assert self.to_host is not None, "a command to a host that is not there"
+            for command in outbox.commands:
+                if isinstance(command, HandoffCommit):
+                    self._recorder.given_to_host(command.commit.request.request_id)
             self.to_host(outbox.commands)

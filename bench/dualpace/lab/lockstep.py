@@ -80,6 +80,8 @@ class Lockstep:
             self._plan = None  # also with requests on the CPU: they wait for company
             return
         self._plan = plan
+        for sequence in (*plan.swap_out, *(s for b in plan.batches for s in b.cprf)):
+            self._recorder.given_to_host(sequence.request_id)
         self._began_s = now
         self._timeline.at(now + self.step_s(plan), self._end)
 

@@ -18,7 +18,7 @@ class Track:
     arrival: Arrival
     times_s: list[float] = field(default_factory=list)
     host_step: int = 0
-    """Steps of the host that were complete when its newest token was made."""
+    """Steps of the host that were complete when it last made a token of it, or got it."""
 
 
 class Recorder:
@@ -56,10 +56,13 @@ class Recorder:
                     if host and times:  # the host may compute a prompt's last token, too
                         self._host_token(track, now)
                     times.append(now)
-                    track.host_step = len(self.host_steps)
             else:
                 assert len(times) == track.arrival.output_tokens, f"ended early: {event}"
                 self.finished += 1
+
+    def given_to_host(self, request_id: int) -> None:
+        """Note that the host was sent a request's commit."""
+        self.tracks[request_id].host_step = len(self.host_steps)
 
     def host_step(self, begin_s: float, end_s: float, rows: int) -> None:
         """Note an iteration of the host, before its tokens are received."""
@@ -80,3 +83,4 @@ class Recorder:
         self.host_gaps_s.append(now - track.times_s[-1])
         waited = len(self.host_steps) - track.host_step
         self.most_host_steps_waited = max(self.most_host_steps_waited, waited)
+        track.host_step = len(self.host_steps)
