@@ -74,6 +74,32 @@ def _summary(options: argparse.Namespace) -> int:
     return 0
 
 
+def _figures(options: argparse.Namespace) -> int:
+    try:
+        from dualpace.lab.figures.everything import draw_all  # noqa: PLC0415 - matplotlib is slow
+    except ImportError as error:
+        raise SettingsError(f"{error.name} is missing; pip install 'dualpace[lab]'") from error
+    hardware = _hardware(options, options.host)
+    hardware.costs()
+    with _progress(6, "figures") as bar:
+
+        def done(what: str) -> None:
+            bar.set_postfix_str(what)
+            bar.update()
+
+        draw_all(
+            options.out,
+            hardware,
+            requests=options.requests,
+            seed=options.seed,
+            jobs=options.jobs,
+            commit=source_commit(),
+            done=done,
+        )
+    print(f"simulated figures are in {options.out}")
+    return 0
+
+
 def source_commit() -> str:
     """Return the commit of the source tree, or `unknown` for an installed package."""
     try:
@@ -104,18 +130,25 @@ def _parser() -> argparse.ArgumentParser:
     summary.add_argument("--itl-target", type=float, default=0.4, help="seconds, P99")
     summary.add_argument("--ttft-limit", type=float, default=10.0, help="seconds, P99")
     summary.add_argument("--jobs", type=int, default=1, help="processes")
+    figures = commands.add_parser("figures", help="draw every figure, as PNG and CSV")
+    figures.set_defaults(command=_figures)
+    figures.add_argument("--out", type=Path, default=Path("build/figures"))
+    figures.add_argument("--host", default="xeon-4510-120")
+    figures.add_argument("--seed", type=int, default=0)
+    figures.add_argument("--jobs", type=int, default=2, help="processes")
     for command in (run, summary):
+        command.add_argument("--json", action="store_true")
         command.add_argument(
             "--workload",
             default="azure-conv",
             help="azure-conv, azure-code, azure-code+conv, sharegpt, fixed:<in>:<out>, or a file",
         )
+    for command in (run, summary, figures):
         command.add_argument("--requests", type=int, default=2000)
         command.add_argument("--gpu", default="rtx-4090")
         command.add_argument("--model", default="llama-3.1-8b")
         command.add_argument("--device-blocks", type=int, default=1650)
         command.add_argument("--host-blocks", type=int, default=30720)
-        command.add_argument("--json", action="store_true")
     return parser
 
 

@@ -53,7 +53,7 @@ class Recorder:
                 ahead = event.position - track.arrival.prompt_tokens - len(times)
                 assert ahead <= 0, "a token is missing"
                 if ahead == 0:
-                    if host and times:  # the host may compute a prompt's last token, too
+                    if host:
                         self._host_token(track, now)
                     times.append(now)
             else:
@@ -80,7 +80,8 @@ class Recorder:
             self._host_mark_s = now
 
     def _host_token(self, track: Track, now: float) -> None:
-        self.host_gaps_s.append(now - track.times_s[-1])
+        if track.times_s:  # the host may compute a prompt's last token, too
+            self.host_gaps_s.append(now - track.times_s[-1])
         waited = len(self.host_steps) - track.host_step
         self.most_host_steps_waited = max(self.most_host_steps_waited, waited)
         track.host_step = len(self.host_steps)

@@ -179,14 +179,6 @@ def _host_limits(hardware: Hardware) -> HostLimits:
 
 _ALL = Options()
 
-SYSTEMS: dict[str, Build] = {
-    "dualpace": dualpace(_ALL),
-    "neo": neo(SHIPPED_LAUNCH_MS),
-    "neo-measured": neo(MEASURED_LAUNCH_MS),
-    "vllm": vllm(own_blocks=False),
-    "vllm-defaults": vllm(own_blocks=True),
-}
-
 PLAIN = replace(
     _ALL,
     pacing=False,
@@ -197,10 +189,39 @@ PLAIN = replace(
     crowd_headroom=0.2,
     enough=0.0,
 )
+"""Two clocks and nothing else: device first, then the host, which is bounded by its ITL target."""
+
+SYSTEMS: dict[str, Build] = {
+    "dualpace": dualpace(_ALL),
+    "neo": neo(SHIPPED_LAUNCH_MS),
+    "neo-measured": neo(MEASURED_LAUNCH_MS),
+    "vllm": vllm(own_blocks=False),
+    "vllm-defaults": vllm(own_blocks=True),
+}
+
+VARIANTS: dict[str, Build] = {
+    "plain two clocks": dualpace(PLAIN),
+    "without assist": dualpace(replace(_ALL, assist=False)),
+    "without paced prefills": dualpace(replace(_ALL, pacing=False)),
+    "one micro-batch": dualpace(replace(_ALL, micro_batches=1)),
+    "three micro-batches": dualpace(replace(_ALL, micro_batches=3)),
+    "without riding": dualpace(replace(_ALL, riding=False)),
+    "with assist for the FFN alone, too": dualpace(
+        replace(_ALL, routes=(Route.ASSIST, Route.FEED_FORWARD))
+    ),
+    "without the way back": dualpace(replace(_ALL, two_way=False)),
+    "assist whenever it gains tokens": dualpace(replace(_ALL, enough=0.0)),
+    "same headroom in a crowd": dualpace(replace(_ALL, crowd_headroom=0.2)),
+    "host answers between iterations": dualpace(replace(_ALL, prompt_answers=False)),
+    "1 s between tokens": dualpace(replace(_ALL, itl_target_s=1.0)),
+}
+"""`dualpace` with one part changed, each."""
 
 
 def system(name: str) -> Build:
-    """Return a system by name. Raises SettingsError that lists the names."""
+    """Return a system or variant by name. Raises SettingsError that lists the systems."""
+    if name in VARIANTS:
+        return VARIANTS[name]
     if name not in SYSTEMS:
         raise SettingsError(f"system: {name!r} is not one of {', '.join(SYSTEMS)}")
     return SYSTEMS[name]

@@ -23,7 +23,7 @@ class AssistTerms:
     share: float = 1.0
     """Of the GPU's time, how much may go to assist."""
     stage_s: float = 0.0
-    """Between two stage boundaries of the GPU's own batch: half of it is the mean wait."""
+    """Between two stage boundaries of the GPU's own batch."""
     sweep_s: float = 0.0
     """One iteration of the GPU: how often it passes each boundary. 0: there is no batch."""
     rows: int = 0
@@ -55,7 +55,8 @@ class RouteCosts:
         """Predict an iteration of `rows` rows over `kv_tokens` KV tokens.
 
         Per layer the slower of two paces rules: the CPU's work on all micro-batches, or one
-        micro-batch's way round, over CPU and GPU. A lease that binds slows both down.
+        micro-batch's way round, over CPU and GPU, which starts at a boundary of the GPU's own batch
+        and so ends at one. A lease that binds slows both down.
         """
         host = self._costs.host
         if route is Route.HOST:
@@ -64,7 +65,7 @@ class RouteCosts:
         part = -(-rows // parts)
         cpu_s = self.cpu_stage_s(route, part, -(-kv_tokens // parts))
         call_s = self.call_s(route, 1, part)
-        lap_s = cpu_s + call_s + self.link_s(part) + terms.stage_s / 2
+        lap_s = _until_boundary(cpu_s + self.link_s(part), terms.stage_s) + call_s
         layers = host.num_layers
         last_s = self.call_s(route, layers, part)
         taken_s = self._taken_s(route, part, call_s, (parts - 1) * cpu_s, terms)
@@ -104,6 +105,11 @@ class RouteCosts:
     def link_s(self, rows: int) -> float:
         """Both directions of one call."""
         return self._costs.link.assist_up_s(rows) + self._costs.link.assist_down_s(rows)
+
+
+def _until_boundary(seconds: float, stage_s: float) -> float:
+    """Round up to whole stages."""
+    return seconds if stage_s <= 0.0 else math.ceil(seconds / stage_s) * stage_s
 
 
 class Router:
