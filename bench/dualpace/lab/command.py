@@ -61,12 +61,13 @@ def _summary(options: argparse.Namespace) -> int:
         system(name)
     for host in plan.hosts:
         _hardware(options, host).costs()
+    commit = source_commit()
     outcomes = []
     with _progress(len(cases(plan)), "cases") as bar:
         for outcome in run_plan(plan, jobs=options.jobs):
             outcomes.append(outcome)
             bar.update()
-    document = as_document(plan, outcomes, source_commit())
+    document = as_document(plan, outcomes, commit)
     if options.json:
         _print_json(document)
     else:
