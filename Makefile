@@ -31,7 +31,7 @@ KERNEL_SOURCES := $(shell find kernels -name '*.cpp' -o -name '*.h' -o -name 'CM
 
 KERNEL_CODE := $(filter %.cpp %.h,$(KERNEL_SOURCES))
 
-.PHONY: serve test lint format check kernels proto clean help
+.PHONY: serve test figures lint format check kernels proto clean help
 
 help:
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ serve: $(VENV)/serve.stamp ## serve a model: PORT, MODEL, DTYPE, PLACEMENT, DEVI
 
 test: $(VENV)/dev.stamp ## run every test; fewer with PYTEST_FLAGS=tests/unit
 	OMP_WAIT_POLICY=passive $(BIN)/pytest $(PYTEST_FLAGS)
+
+figures: $(VENV)/dev.stamp ## simulate the policies and draw every figure into build/figures
+	$(BIN)/dualpace lab figures $(FLAGS)
 
 lint: $(VENV)/dev.stamp ## formatting, lint, types, layers
 	$(BIN)/ruff format --check

@@ -55,6 +55,8 @@ class GpuScheduler:
         self._pacing = FullSpeed() if pacing is None else pacing
         self._blocked = False
         """Whether the last iteration left a request waiting for want of room."""
+        self._prompt_tokens = 0
+        """Computed in the last iteration."""
 
     # Events.
 
@@ -145,14 +147,19 @@ class GpuScheduler:
         arriving: list[KvCopy] = []
         preemptions = self.state.preemptions
         budget = self._continue_decodes(rows, out, self.state.limits.token_budget)
+        decodes = len(rows)
         budget = self._pacing.prompt_tokens(
-            left=budget, waiting=bool(self.state.waiting), blocked=self._blocked
+            left=budget,
+            waiting=bool(self.state.waiting),
+            blocked=self._blocked,
+            computed=self._prompt_tokens,
         )
         budget = self._continue_prefills(rows, budget)
         self._blocked = self.state.preemptions != preemptions
         if not self._blocked:
             self._admit_waiting(rows, arriving, budget)
         self._call_back()
+        self._prompt_tokens = sum(len(row.tokens) for row in rows[decodes:])
         return GpuPlan(tuple(rows), tuple(out), tuple(arriving))
 
     def apply(self, plan: GpuPlan, results: Iterable[Result]) -> None:
@@ -304,10 +311,12 @@ class GpuScheduler:
 
     def _admit_waiting(self, rows: list[GpuRow], arriving: list[KvCopy], budget: int) -> None:
         may_reserve = True
+        self.state.shortage = 0
         for sequence in list(self.state.waiting):
             tier = self._placement.admit(sequence, self.state)
             if tier is None:
                 self._blocked = True
+                self._note_shortage(sequence)
                 return
             if tier is Tier.HOST and sequence.kv_on_host:
                 self._commit(sequence)
@@ -322,6 +331,7 @@ class GpuScheduler:
                 return
             if not self.state.take_device(sequence):
                 self._blocked = True
+                self._note_shortage(sequence)
                 return
             if sequence.host is not None and sequence.kv_on_host:
                 sequence.phase = Phase.ARRIVING
@@ -332,6 +342,10 @@ class GpuScheduler:
             count = min(sequence.pending, budget)
             rows.append(self._row(sequence, count))
             budget -= count
+
+    def _note_shortage(self, sequence: GpuSequence) -> None:
+        wanted = self.state.device_blocks_for(sequence.num_tokens)
+        self.state.shortage = max(0, wanted - self.state.free_device_blocks)
 
     def _host_granted(self, sequence: GpuSequence, may_reserve: bool) -> bool:
         """Whether host blocks for the prompt and the next token are held; if not, see to it."""

@@ -55,6 +55,10 @@ class GpuState:
         self.running: list[GpuSequence] = []
         self.away: list[GpuSequence] = []
         self.preemptions = 0
+        self.shortage = 0
+        """Device blocks that the request lacked at which the last round of admissions stopped."""
+        self.leaving_blocks = 0
+        """Device blocks of requests on their way out."""
         self._allocator = BlockAllocator(limits.num_blocks)
         self._slots = list(range(limits.max_running))
         self._events: list[EngineEvent] = []
@@ -161,8 +165,10 @@ class GpuState:
 
         Not computed here any more; committed when its copies are complete.
         """
+        assert sequence.lease is not None
         sequence.phase = Phase.LEAVING
         self.running.remove(sequence)
+        self.leaving_blocks += len(sequence.lease)
 
     def commit(self, sequence: GpuSequence, return_at: int | None) -> None:
         """LEAVING or WAITING -> AWAY.
@@ -215,6 +221,9 @@ class GpuState:
                 sequence.gateway_id, sequence.request_id, sequence.num_tokens, reason, message
             )
         )
+        if sequence.phase is Phase.LEAVING:
+            assert sequence.lease is not None
+            self.leaving_blocks -= len(sequence.lease)
         sequence.phase = Phase.CLOSING
         if not sequence.copies_in_flight:
             self.close(sequence)
@@ -246,6 +255,8 @@ class GpuState:
 
     def _free_device(self, sequence: GpuSequence) -> None:
         if sequence.lease is not None:
+            if sequence.phase is Phase.LEAVING:
+                self.leaving_blocks -= len(sequence.lease)
             sequence.lease.free()
             sequence.lease = None
         if sequence.slot is not None:
@@ -262,6 +273,8 @@ class GpuState:
         self._check_queue(Phase.WAITING, self.waiting, everyone)
         self._check_queue(Phase.RUNNING, self.running, everyone)
         self._check_queue(Phase.AWAY, self.away, everyone)
+        leaving = [s for s in everyone if s.phase is Phase.LEAVING]
+        assert self.leaving_blocks == sum(len(s.lease) for s in leaving if s.lease)
         on_device = (Phase.RUNNING, Phase.LEAVING, Phase.ARRIVING)
         for sequence in everyone:
             if sequence.phase is not Phase.CLOSING:

@@ -50,6 +50,16 @@ class NodeView(Protocol):
         ...
 
     @property
+    def shortage(self) -> int:
+        """Device blocks lacked by the request at which the last round of admissions stopped."""
+        ...
+
+    @property
+    def leaving_blocks(self) -> int:
+        """Device blocks of requests on their way out."""
+        ...
+
+    @property
     def num_waiting(self) -> int:
         """Requests that wait for the device."""
         ...
@@ -184,31 +194,43 @@ class Auto(GpuOnly):
     requests from going back and forth.
     """
 
-    def __init__(self, *, headroom: float = 0.2, low: float = 0.05) -> None:
+    def __init__(
+        self,
+        *,
+        headroom: float = 0.2,
+        low: float = 0.05,
+        crowd: int = 4,
+        crowd_headroom: float = 0.2,
+    ) -> None:
         self._headroom = headroom
+        self._crowd = crowd
+        self._crowd_headroom = crowd_headroom
         self._low = low
 
     def admit(self, sequence: GpuSequence, view: NodeView) -> Tier | None:
         """Choose the device while it keeps its headroom, then the host, then whatever is left."""
         wanted = view.device_blocks_for(sequence.num_tokens + 1)
-        if self._resident_fits(wanted, self._headroom, view):
+        headroom = self._headroom if view.num_waiting < self._crowd else self._crowd_headroom
+        if self._resident_fits(wanted, headroom, view):
             return Tier.GPU
         if sequence.host is not None or view.host_has_room(sequence.num_tokens + 1):
             return Tier.HOST
         return Tier.GPU if wanted <= view.free_device_blocks else None
 
     def movers(self, decodes: Sequence[GpuSequence], view: NodeView) -> list[GpuSequence]:
-        """Choose the youngest that make up what is missing once fewer than `low` blocks are free.
+        """Choose the youngest that make up what is missing.
 
-        Every decode may want a block in the same iteration, and a move takes more than one. Moves
-        under way are finished: they stop being wished only when twice `low` is free.
+        That is room to grow, once fewer than `low` blocks are free: every decode may want a block
+        in the same iteration, and a move takes more than one. Moves under way are finished; they
+        stop being wished only when twice `low` is free. And it is room for a request that waits.
         """
         low = max(self._low * view.total_device_blocks, 2 * len(decodes))
         under_way = any(s.host is not None for s in decodes)
-        if view.free_device_blocks >= (2 * low if under_way else low):
-            return []
+        missing = view.shortage
+        if view.free_device_blocks < (2 * low if under_way else low):
+            missing = max(missing, int(2 * low) - view.free_device_blocks)
+        missing -= view.leaving_blocks
         chosen: list[GpuSequence] = []
-        missing = 2 * low - view.free_device_blocks
         for sequence in reversed(decodes):
             if missing <= 0:
                 break

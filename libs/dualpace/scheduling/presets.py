@@ -128,6 +128,14 @@ _HOSTS = (
         stage_overhead_us=15,
         step_overhead_ms=2.0,
     ),
+    # Two ranks of twelve cores, a memory node each; two reductions a layer in shared memory.
+    HostSpec(
+        name="xeon-4510-120-tp2",
+        tflops=13,
+        gbytes_per_s=240,
+        stage_overhead_us=30,
+        step_overhead_ms=2.0,
+    ),
     # One socket of the 8480 class.
     HostSpec(
         name="xeon-8480",

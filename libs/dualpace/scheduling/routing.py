@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dualpace.core.assist import AssistTerms
 from dualpace.scheduling.assist import assist_s
-from dualpace.scheduling.cost import NodeCosts
+from dualpace.scheduling.cost import GpuCosts, GpuWork, NodeCosts
 from dualpace.scheduling.route import Route
 
 
@@ -36,7 +36,8 @@ class RouteCosts:
         """Predict an iteration of `rows` rows over `kv_tokens` KV tokens.
 
         Per layer the slower of two paces rules: the CPU's work on all micro-batches, or one
-        micro-batch's way round, over CPU and GPU. A lease that binds slows both down.
+        micro-batch's way round, over CPU and GPU, which starts at a boundary of the GPU's own batch
+        and so ends at one. A lease that binds slows both down.
         """
         host = self._costs.host
         if route is Route.HOST:
@@ -45,7 +46,7 @@ class RouteCosts:
         part = -(-rows // parts)
         cpu_s = self.cpu_stage_s(route, part, -(-kv_tokens // parts))
         call_s = self.call_s(route, 1, part)
-        lap_s = cpu_s + call_s + self.link_s(part) + terms.stage_s / 2
+        lap_s = _until_boundary(cpu_s + self.link_s(part), terms.stage_s) + call_s
         layers = host.num_layers
         last_s = self.call_s(route, layers, part)
         taken_s = self._taken_s(route, part, call_s, (parts - 1) * cpu_s, terms)
@@ -87,6 +88,11 @@ class RouteCosts:
         return self._costs.link.assist_up_s(rows) + self._costs.link.assist_down_s(rows)
 
 
+def _until_boundary(seconds: float, stage_s: float) -> float:
+    """Round up to whole stages."""
+    return seconds if stage_s <= 0.0 else math.ceil(seconds / stage_s) * stage_s
+
+
 class Router:
     """Chooses a route per host batch."""
 
@@ -97,11 +103,13 @@ class Router:
         routes: tuple[Route, ...] = (Route.ASSIST,),
         itl_target_s: float | None = None,
         hysteresis: float = 0.1,
+        enough: float = 0.0,
     ) -> None:
         self._costs = costs
         self._routes = routes
         self._itl_target_s = itl_target_s
         self._hysteresis = hysteresis
+        self._enough_s = 0.0 if itl_target_s is None else enough * itl_target_s
         self._last = Route.HOST
 
     def choose(self, rows: int, kv_tokens: int, terms: AssistTerms) -> Forecast:
@@ -110,7 +118,8 @@ class Router:
         A route that keeps the latency target goes before one that does not.
         """
         local = self._costs.forecast(Route.HOST, rows, kv_tokens, terms)
-        if not terms.open:
+        idle = terms.sweep_s <= 0.0
+        if not terms.open or (local.host_s <= self._enough_s and not idle):
             self._last = Route.HOST
             return local
         forecasts = [
@@ -131,3 +140,21 @@ class Router:
         in_time = self._itl_target_s is None or forecast.host_s <= self._itl_target_s
         worth = gained / forecast.host_s
         return in_time, worth * favour if worth > 0 else worth / favour
+
+
+def offer(gpu: GpuCosts, work: GpuWork | None, *, share: float) -> AssistTerms:
+    """Return the terms of a GPU that runs iterations of this size; None: it has nothing to do.
+
+    The price is what its own decodes lose.
+    """
+    if work is None:
+        return AssistTerms(open=share > 0.0, share=share)
+    step_s = gpu.step_s(work)
+    return AssistTerms(
+        open=share > 0.0,
+        price=work.sampled_rows / step_s,
+        share=share,
+        stage_s=gpu.layer_s(work),
+        sweep_s=step_s,
+        rows=work.rows,
+    )

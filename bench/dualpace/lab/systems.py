@@ -1,0 +1,231 @@
+"""The systems that are compared, by name, and how each is put together.
+
+`dualpace` and its variants run the very schedulers that the engines run. `vllm` has as many device
+blocks as the others, `vllm-defaults` as many as it would find itself. `neo` believes its published
+launch cost, `neo-measured` a measured one; both pay the measured one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from dualpace.core.errors import SettingsError
+from dualpace.lab.gpu_clock import GpuClock
+from dualpace.lab.host_clock import HostClock
+from dualpace.lab.lockstep import Lockstep
+from dualpace.lab.node import Node, TwoClocks
+from dualpace.lab.recorder import Recorder
+from dualpace.lab.timeline import Timeline
+from dualpace.scheduling.baselines.gpu_only import GpuOnlyScheduler
+from dualpace.scheduling.baselines.neo import NeoConfig, NeoPredictor, NeoScheduler
+from dualpace.scheduling.baselines.neo.config import SHIPPED_LAUNCH_MS
+from dualpace.scheduling.baselines.neo.predictor import tables_from
+from dualpace.scheduling.cost import NodeCosts, chunk_pairs
+from dualpace.scheduling.cpu import HostLimits, HostScheduler
+from dualpace.scheduling.gpu import GpuScheduler
+from dualpace.scheduling.gpu_state import GpuLimits
+from dualpace.scheduling.host_policy import ProfiledHost
+from dualpace.scheduling.pacing import FullSpeed, Spread
+from dualpace.scheduling.placement import Auto
+from dualpace.scheduling.presets import MODELS, default_device_blocks, named_gpu, preset_profile
+from dualpace.scheduling.route import Route
+from dualpace.scheduling.routing import RouteCosts, Router
+
+BLOCK_SIZE = 16
+MEASURED_LAUNCH_MS = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """A node and its memory."""
+
+    gpu: str = "rtx-4090"
+    host: str = "xeon-4510-120"
+    model: str = "llama-3.1-8b"
+    device_blocks: int = 1650
+    host_blocks: int = 30720
+
+    def costs(self) -> NodeCosts:
+        """Return the cost model. Raises SettingsError."""
+        return NodeCosts(preset_profile(self.gpu, self.host, self.model))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Parts of our policy that can be switched off, one by one, and its targets."""
+
+    itl_target_s: float | None = 0.4
+    assist: bool = True
+    assist_share: float = 0.35
+    enough: float = 0.9
+    riding: bool = True
+    micro_batches: int = 2
+    routes: tuple[Route, ...] = (Route.ASSIST,)
+    pacing: bool = True
+    two_way: bool = True
+    headroom: float = 0.2
+    low: float = 0.1
+    crowd: int = 4
+    crowd_headroom: float = 0.05
+    token_budget: int = 2048
+    prompt_answers: bool = True
+
+
+class OneWay(Auto):
+    """Device first, then the host for good."""
+
+    def recall(self, away: object, view: object) -> None:
+        """Never."""
+        del away, view
+
+
+Build = Callable[[Timeline, Recorder, Hardware], Node]
+
+
+def dualpace(options: Options) -> Build:
+    """Return our two engines with these parts."""
+
+    def build(timeline: Timeline, recorder: Recorder, hardware: Hardware) -> TwoClocks:
+        costs = hardware.costs()
+        limits = GpuLimits(
+            num_blocks=hardware.device_blocks,
+            block_size=BLOCK_SIZE,
+            max_running=256,
+            token_budget=options.token_budget,
+        )
+        placement = (Auto if options.two_way else OneWay)(
+            headroom=options.headroom,
+            low=options.low,
+            crowd=options.crowd,
+            crowd_headroom=options.crowd_headroom,
+        )
+        pacing = Spread() if options.pacing else FullSpeed()
+        scheduler = GpuScheduler(limits, placement, pacing)
+        gpu = GpuClock(timeline, costs, scheduler, recorder, assist_share=options.assist_share)
+        routes = RouteCosts(costs, micro_batches=options.micro_batches, riding=options.riding)
+        router = Router(
+            routes,
+            routes=options.routes,
+            itl_target_s=options.itl_target_s,
+            enough=options.enough,
+        )
+        policy = ProfiledHost(routes, router, itl_target_s=options.itl_target_s)
+        host = HostClock(
+            timeline,
+            costs=routes,
+            scheduler=HostScheduler(_host_limits(hardware), policy),
+            policy=policy,
+            recorder=recorder,
+            gpu=gpu,
+            assist=options.assist,
+            prompt_answers=options.prompt_answers,
+        )
+        return TwoClocks(gpu, host)
+
+    return build
+
+
+def neo(believed_launch_ms: float) -> Build:
+    """Return NEO with this launch cost in its performance model."""
+
+    def build(timeline: Timeline, recorder: Recorder, hardware: Hardware) -> Lockstep:
+        costs = hardware.costs()
+        longest = max(t.arrival.prompt_tokens for t in recorder.tracks.values())
+        config = NeoConfig(
+            block_size=BLOCK_SIZE,
+            num_gpu_blocks=hardware.device_blocks,
+            num_cpu_blocks=hardware.host_blocks,
+            max_batch_size=1024,
+            # Its published default of 3,072 would hold up longer prompts for ever.
+            max_tokens_in_batch=max(8192, longest),
+            max_seqs_in_block_table=1024,
+            num_layers=costs.gpu.num_layers,
+            launch_ms=believed_launch_ms,
+        )
+        tables = tables_from(
+            config,
+            linr=lambda rows: 1e3 * costs.gpu.dense_layer_s(rows),
+            pref=lambda length: 1e3 * costs.gpu.prefill_layer_s(chunk_pairs(0, length)),
+            gdec=lambda tokens: 1e3 * costs.gpu.attention_layer_s(1, tokens),
+            cdec=lambda rows, tokens: 1e3 * costs.host.attention_layer_s(rows, tokens),
+        )
+        scheduler = NeoScheduler(config, NeoPredictor(tables))
+        return Lockstep(timeline, costs, scheduler, recorder, launch_ms=MEASURED_LAUNCH_MS)
+
+    return build
+
+
+def vllm(*, own_blocks: bool) -> Build:
+    """Return vLLM's rules on the GPU alone, with its server's batch defaults."""
+
+    def build(timeline: Timeline, recorder: Recorder, hardware: Hardware) -> TwoClocks:
+        blocks = hardware.device_blocks
+        if own_blocks:
+            gpu, model = named_gpu(hardware.gpu), MODELS[hardware.model]
+            blocks = default_device_blocks(gpu, model, BLOCK_SIZE)
+        limits = GpuLimits(
+            num_blocks=blocks, block_size=BLOCK_SIZE, max_running=256, token_budget=2048
+        )
+        scheduler = GpuOnlyScheduler(limits)
+        return TwoClocks(GpuClock(timeline, hardware.costs(), scheduler, recorder), None)
+
+    return build
+
+
+def _host_limits(hardware: Hardware) -> HostLimits:
+    return HostLimits(
+        num_blocks=hardware.host_blocks,
+        block_size=BLOCK_SIZE,
+        num_slots=1024,
+        max_batch=1024,
+        max_blocks_per_sequence=hardware.host_blocks,
+    )
+
+
+_ALL = Options()
+
+PLAIN = replace(
+    _ALL,
+    pacing=False,
+    riding=False,
+    micro_batches=1,
+    two_way=False,
+    low=0.05,
+    crowd_headroom=0.2,
+    enough=0.0,
+)
+"""Two clocks and nothing else: device first, then the host, which is bounded by its ITL target."""
+
+SYSTEMS: dict[str, Build] = {
+    "dualpace": dualpace(_ALL),
+    "neo": neo(SHIPPED_LAUNCH_MS),
+    "neo-measured": neo(MEASURED_LAUNCH_MS),
+    "vllm": vllm(own_blocks=False),
+    "vllm-defaults": vllm(own_blocks=True),
+}
+
+VARIANTS: dict[str, Build] = {
+    "plain two clocks": dualpace(PLAIN),
+    "without assist": dualpace(replace(_ALL, assist=False)),
+    "without paced prefills": dualpace(replace(_ALL, pacing=False)),
+    "one micro-batch": dualpace(replace(_ALL, micro_batches=1)),
+    "three micro-batches": dualpace(replace(_ALL, micro_batches=3)),
+    "without riding": dualpace(replace(_ALL, riding=False)),
+    "with assist for the FFN alone, too": dualpace(
+        replace(_ALL, routes=(Route.ASSIST, Route.FEED_FORWARD))
+    ),
+    "without the way back": dualpace(replace(_ALL, two_way=False)),
+    "assist whenever it gains tokens": dualpace(replace(_ALL, enough=0.0)),
+    "same headroom in a crowd": dualpace(replace(_ALL, crowd_headroom=0.2)),
+    "host answers between iterations": dualpace(replace(_ALL, prompt_answers=False)),
+    "1 s between tokens": dualpace(replace(_ALL, itl_target_s=1.0)),
+}
+"""`dualpace` with one part changed, each."""
+
+
+def system(name: str) -> Build:
+    """Return a system or variant by name. Raises SettingsError that lists the systems."""
+    if name in VARIANTS:
+        return VARIANTS[name]
+    if name not in SYSTEMS:
+        raise SettingsError(f"system: {name!r} is not one of {', '.join(SYSTEMS)}")
+    return SYSTEMS[name]
