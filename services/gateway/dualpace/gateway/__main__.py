@@ -27,7 +27,9 @@ def main() -> int:
 def _serve(settings: GatewaySettings, stop: StopRequest) -> None:
     stop.install_signals()
     with open_listener(settings) as listener:
-        model = load_model(Path(settings.model), settings.model_names)
+        model = load_model(
+            Path(settings.model), settings.model_names, tool_dialect=settings.tool_dialect
+        )
         gateway = build_gateway(settings, model, _node(settings, model))
         GatewayServer(build_app(gateway), gateway, listener, stop).run()
     gateway.lifecycle.raise_failure()

@@ -20,7 +20,7 @@ from dualpace.gateway.lifecycle import Lifecycle
 from dualpace.gateway.metrics import Metrics, RequestObserver
 from dualpace.gateway.model import ServedModel
 from dualpace.gateway.prompts import PromptBuilder
-from dualpace.gateway.protocol.fields import StreamOptions
+from dualpace.gateway.protocol.generation import StreamOptions
 from dualpace.gateway.replies.common import Reply, usage_of
 from dualpace.gateway.settings import GatewaySettings
 from dualpace.gateway.sse import DONE, EventStream, frame

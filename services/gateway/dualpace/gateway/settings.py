@@ -5,6 +5,7 @@ from pathlib import Path
 
 from dualpace.core.service import ServiceSettings
 from dualpace.core.settings import require, setting
+from dualpace.gateway.tools.dialect import DIALECT_NAMES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,10 @@ class GatewaySettings(ServiceSettings):
         "Most generations of one request: n times the number of prompts.", default=128
     )
     tokenizer_threads: int = setting("Threads that render chat templates and tokenize.", default=2)
+    tool_dialect: str = setting(
+        "How the model calls tools: hermes, llama3_json, or auto, by its chat template.",
+        default="auto",
+    )
     ping_interval_s: float = setting("Silence after which a stream gets a comment.", default=15.0)
     engine_timeout_s: float = setting(
         "Silence after which an engine counts as hanging, and the node as not ready.", default=30.0
@@ -44,6 +49,10 @@ class GatewaySettings(ServiceSettings):
         for name in ("ping_interval_s", "engine_timeout_s"):
             require(getattr(self, name) > 0, f"{name} must be positive")
         require(self.drain_grace_s >= 0, "drain_grace_s must not be negative")
+        require(
+            self.tool_dialect in DIALECT_NAMES,
+            f"tool_dialect: {self.tool_dialect} is none of {', '.join(DIALECT_NAMES)}",
+        )
         require(Path(self.run_dir).is_dir(), f"run_dir: {self.run_dir} is not a directory")
         require(
             self.served_model_name is None or all(self.model_names),

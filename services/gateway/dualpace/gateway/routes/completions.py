@@ -12,7 +12,7 @@ from dualpace.gateway.planning import (
 from dualpace.gateway.prompts import EncodingOptions
 from dualpace.gateway.protocol.completions import CompletionRequest
 from dualpace.gateway.replies.completions import CompletionReply
-from dualpace.gateway.routes.generation import job_for, reply_options
+from dualpace.gateway.routes.generation import constrained, job_for, reply_options
 from dualpace.gateway.serving import Exchange, Gateway
 from dualpace.gateway.validation import parse_completion
 
@@ -33,6 +33,7 @@ async def completions(gateway: Gateway, http_request: Request) -> Response:
         prompts = await exchange.while_connected(
             gateway.prompts.completions(request.prompt, info.max_model_len, encoding)
         )
+        grammar = await constrained(gateway, exchange, request)
         plans = plan_choices(
             request,
             prompts,
@@ -40,6 +41,7 @@ async def completions(gateway: Gateway, http_request: Request) -> Response:
             limit=limit,
             logprobs=request.logprobs,
             prompt_logprobs=_prompt_logprobs(request),
+            grammar=grammar,
             model=gateway.model,
             info=info,
         )
