@@ -2,7 +2,7 @@
 
 import asyncio
 from asyncio import CancelledError
-from collections.abc import AsyncGenerator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -148,13 +148,13 @@ class Exchange:
         return json_response(whole)
 
 
-async def _events(
-    gateway: Gateway, job: Job, terms: Terms, observer: RequestObserver
+async def generate(
+    gateway: Gateway, choices: Sequence[Choice], terms: Terms, observer: RequestObserver
 ) -> AsyncGenerator[tuple[Choice, Delta | None], None]:
     """Generate every choice; yield a choice with what became visible, after each of its events."""
-    plans = [choice.plan for choice in job.choices]
+    plans = [choice.plan for choice in choices]
     try:
-        await terms.meter.prompt(_prompt_tokens(job))
+        await terms.meter.prompt(_prompt_tokens(choices))
         with gateway.admission.entered(plans) as waiting:
             async with GenerationGroup(gateway.lifecycle.backend, plans) as group:
                 with (
@@ -163,7 +163,7 @@ async def _events(
                     terms.deadlines.over(group) as first_token,
                 ):
                     async for index, event in group:
-                        choice = job.choices[index]
+                        choice = choices[index]
                         if isinstance(event, ScoredPrompt):
                             choice.scored(event)
                             continue
@@ -182,7 +182,7 @@ async def _events(
         observer.given_up("error")
         raise
     finally:
-        terms.meter.generated(sum(choice.num_tokens for choice in job.choices))
+        terms.meter.generated(sum(choice.num_tokens for choice in choices))
 
 
 def _take(
@@ -200,9 +200,9 @@ def _take(
     return delta
 
 
-def _prompt_tokens(job: Job) -> int:
+def _prompt_tokens(choices: Sequence[Choice]) -> int:
     """Return the tokens of its prompts, each counted once."""
-    prompts = {id(choice.plan.prompt): len(choice.plan.prompt.token_ids) for choice in job.choices}
+    prompts = {id(choice.plan.prompt): len(choice.plan.prompt.token_ids) for choice in choices}
     return sum(prompts.values())
 
 
@@ -210,7 +210,7 @@ async def _collect(
     gateway: Gateway, job: Job, terms: Terms, observer: RequestObserver
 ) -> dict[str, Any]:
     shown: list[list[Delta]] = [[] for _ in job.choices]
-    async with aclosing(_events(gateway, job, terms, observer)) as events:
+    async with aclosing(generate(gateway, job.choices, terms, observer)) as events:
         async for choice, delta in events:
             if delta is not None:
                 shown[choice.plan.index].append(delta)
@@ -223,7 +223,7 @@ async def _frames(
     gateway: Gateway, job: Job, terms: Terms, observer: RequestObserver
 ) -> AsyncGenerator[bytes, None]:
     opened: set[int] = set()
-    async with aclosing(_events(gateway, job, terms, observer)) as events:
+    async with aclosing(generate(gateway, job.choices, terms, observer)) as events:
         async for choice, delta in events:
             for chunk in _chunks(job, choice, delta, opened):
                 yield frame(chunk)
