@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
-from openai import OpenAI
+from openai import BadRequestError, OpenAI
 
 from dualpace.testing.gold import TOLERANCE, GoldPrompt, smollm2_prompts, tiny_model
 from dualpace.testing.served_node import ServedNode, served_node, wait_for
@@ -117,6 +117,45 @@ def test_a_seed_gives_the_same_text_on_every_engine(node: ServedNode) -> None:
 
 
 SEEDED: set[str] = set()
+
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "maxLength": 20}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+def test_forms_and_tools_hold_on_every_engine(node: ServedNode) -> None:
+    """The grammar's state goes where the request goes; what cannot be compiled is a 400."""
+    schema = {
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 20}, "capital": {"type": "boolean"}},
+        "required": ["city", "capital"],
+        "additionalProperties": False,
+    }
+    with OpenAI(base_url=f"{node.url}/v1", api_key="none", max_retries=0) as client:
+        ask: Any = client.chat.completions.create
+        fields: dict[str, Any] = {"model": client.models.list().data[0].id, "messages": QUESTION}
+        form = {"type": "json_schema", "json_schema": {"name": "city", "schema": schema}}
+        answer = ask(**fields, temperature=1.5, seed=3, response_format=form)
+        assert answer.choices[0].finish_reason == "stop"
+        assert set(json.loads(answer.choices[0].message.content)) == {"city", "capital"}
+        called = ask(**fields, tools=[WEATHER], tool_choice="required", temperature=1.0)
+        assert called.choices[0].finish_reason == "tool_calls"
+        for call in called.choices[0].message.tool_calls:
+            assert set(json.loads(call.function.arguments)) == {"city"}
+        with pytest.raises(BadRequestError, match="cannot be used"):
+            ask(**fields, extra_body={"structured_outputs": {"regex": "[0-9"}})
+        penalised = ask(**fields, frequency_penalty=2, logit_bias={"260": -100}, temperature=0)
+        assert penalised.choices[0].message.content
 
 
 def stream_lines(node: ServedNode, **fields: Any) -> Generator[dict[str, Any], None, None]:

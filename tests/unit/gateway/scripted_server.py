@@ -4,6 +4,7 @@ Arguments are the gateway's own settings. The variable PAUSE_S says how many sec
 generation's tokens (-1: engines refuse to start; -2: they fail for good once started).
 """
 
+import contextlib
 import os
 import sys
 
@@ -14,7 +15,7 @@ from dualpace.core.process import StopRequest
 from dualpace.core.service import service_main
 from dualpace.gateway.app import build_app, build_gateway
 from dualpace.gateway.model import ServedModel, served_model
-from dualpace.gateway.server import GatewayServer, open_listener
+from dualpace.gateway.server import GatewayServer, open_admin_listener, open_listener
 from dualpace.gateway.settings import GatewaySettings
 from dualpace.testing.fake_backend import FakeBackend, Pause, Step, always
 
@@ -40,8 +41,12 @@ def serve(settings: GatewaySettings, stop: StopRequest) -> None:
     elif pause_s < 0:
         backend.start_error = ProtocolError("the engines are of another release")
     gateway = build_gateway(settings, model, backend)
-    with open_listener(settings) as listener:
-        GatewayServer(build_app(gateway), gateway, listener, stop).run()
+    with open_listener(settings) as listener, contextlib.ExitStack() as sockets:
+        admin = open_admin_listener(settings)
+        if admin is not None:
+            sockets.enter_context(admin)
+        server = GatewayServer(build_app(gateway), gateway, listener, stop, admin_listener=admin)
+        server.run()
     assert backend.stopped
     backend.assert_nothing_leaked()
     gateway.lifecycle.raise_failure()

@@ -211,3 +211,28 @@ def test_a_model_that_is_not_there_ends_the_start_with_1(tmp_path: Path) -> None
     status, log = run_module(f"--model={tmp_path}/none", f"--run-dir={tmp_path}")
     assert status == 1
     assert f"{tmp_path}/none" in log.splitlines()[-1]
+
+
+def test_the_operators_port_shows_and_drains(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = start(0.05, f"--admin-port={port}")
+    thread, lines = wait_for_stream(process)
+    with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as admin:
+        state = admin.get("/state").json()
+        assert state["unready_reason"] is None
+        assert set(state["engines"]) == {"gpu", "cpu"}
+        assert state["waiting"] == {"generations": 0, "prompt_tokens": 0}
+        assert "vllm:num_requests_running" in admin.get("/metrics").text
+        assert admin.get("/livez").status_code == 200
+        assert admin.post("/v1/completions", json={"prompt": "x"}).status_code == 404
+        with httpx2.Client(base_url=process.url, timeout=10) as client:
+            assert client.get("/state").status_code == 404
+            assert client.post("/drain").status_code == 404
+        assert admin.post("/drain").status_code == 202
+        wait_until(lambda: admin.get("/readyz").status_code == 503)
+    thread.join(20)
+    assert lines[-1] == "data: [DONE]"
+    status, log = process.end()
+    assert status == 0, log
+    assert "the admin port" in log

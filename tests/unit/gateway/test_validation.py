@@ -13,6 +13,7 @@ CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 EOS = 2
 NESTED = "[" * 100_000
+TOOL = {"type": "function", "function": {"name": "f"}}
 CALL = {"id": "1", "function": {"name": "f", "arguments": "{}"}}
 
 BOTH: list[tuple[str, Any, str]] = [
@@ -112,6 +113,19 @@ BOTH: list[tuple[str, Any, str]] = [
     ("include_stop_str_in_output", 1, "invalid_type"),
     ("skip_special_tokens", "no", "invalid_type"),
     ("return_tokens_as_token_ids", 0, "invalid_type"),
+    ("response_format", "text", "invalid_type"),
+    ("response_format", {}, "unsupported_value"),
+    ("response_format", {"type": "grammar"}, "unsupported_value"),
+    ("response_format", {"type": "json_schema"}, "invalid_value"),
+    ("response_format", {"type": "json_object", "json_schema": {"name": "x"}}, "invalid_value"),
+    ("response_format", {"type": "structural_tag"}, "unsupported_value"),
+    ("structured_outputs", {}, "invalid_value"),
+    ("structured_outputs", [], "invalid_type"),
+    ("structured_outputs", {"json": "{"}, "invalid_value"),
+    ("structured_outputs", {"json": "[1]"}, "invalid_value"),
+    ("structured_outputs", {"json": False}, "invalid_value"),
+    ("structured_outputs", {"json": {}, "regex": "a"}, "invalid_value"),
+    ("structured_outputs", {"grammar": "root ::= ((("}, "invalid_value"),
     ("add_special_tokens", 1, "invalid_type"),
 ]
 
@@ -120,12 +134,35 @@ TOGETHER: list[tuple[str, dict[str, Any]]] = [
     ("stream_options", {"stream_options": {}, "stream": False}),
     ("prompt_logprobs", {"prompt_logprobs": 1, "stream": True}),
     ("min_tokens", {"min_tokens": 9, "max_tokens": 8}),
+    (
+        "structured_outputs",
+        {"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}},
+    ),
+    ("structured_outputs", {"structured_outputs": {"regex": "a" * (1 << 16)}}),
+    (
+        "response_format",
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "x", "schema": {"description": "x" * (1 << 16)}},
+            }
+        },
+    ),
 ]
 
 TOGETHER_CHAT: list[tuple[str, dict[str, Any]]] = [
     ("top_logprobs", {"top_logprobs": 2}),
     ("top_logprobs", {"top_logprobs": 2, "logprobs": False}),
     ("min_tokens", {"min_tokens": 9, "max_completion_tokens": 8}),
+    ("tool_choice", {"tool_choice": "auto"}),
+    ("tool_choice", {"tool_choice": "required"}),
+    ("tool_choice", {"tool_choice": {"type": "function", "function": {"name": "f"}}}),
+    (
+        "tool_choice",
+        {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}},
+    ),
+    ("tools", {"tools": [TOOL], "response_format": {"type": "json_object"}}),
+    ("tools", {"tools": [TOOL], "structured_outputs": {"regex": "a"}, "tool_choice": "required"}),
     ("continue_final_message", {"continue_final_message": True}),
     ("continue_final_message", {"continue_final_message": True, "add_generation_prompt": True}),
     (
@@ -143,11 +180,8 @@ TOGETHER_COMPLETIONS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 UNSUPPORTED: list[tuple[str, Any]] = [
-    ("response_format", {"type": "json_object"}),
-    ("response_format", {"type": "json_schema", "json_schema": {}}),
-    ("response_format", "text"),
+    ("structural_tag", "x"),
     ("best_of", 5),
-    ("structured_outputs", {"json": {}}),
     ("guided_json", {}),
     ("guided_regex", "a*"),
     ("guided_anything_new", 1),
@@ -173,9 +207,15 @@ ONLY_CHAT: list[tuple[str, Any, str]] = [
     ("top_logprobs", -1, "invalid_value"),
     ("top_logprobs", True, "invalid_type"),
     ("top_logprobs", 3, "invalid_value"),
-    ("tools", [{"type": "function"}], "unsupported_parameter"),
-    ("tool_choice", "auto", "unsupported_parameter"),
-    ("tool_choice", {"type": "function"}, "unsupported_parameter"),
+    ("tools", [], "invalid_value"),
+    ("tools", {}, "invalid_type"),
+    ("tools", [TOOL, TOOL], "invalid_value"),
+    ("tools", [{"type": "function", "function": {"name": "a b"}}], "invalid_value"),
+    ("tools", [{"type": "function", "function": {"name": "a" * 65}}], "invalid_value"),
+    ("tool_choice", "any", "invalid_value"),
+    ("tool_choice", {"type": "function"}, "invalid_value"),
+    ("tool_choice", {"type": "custom", "function": {"name": "f"}}, "invalid_value"),
+    ("parallel_tool_calls", 1, "invalid_type"),
     ("functions", [{}], "unsupported_parameter"),
     ("function_call", "auto", "unsupported_parameter"),
     ("modalities", ["text", "audio"], "unsupported_parameter"),
@@ -332,7 +372,7 @@ def test_values_that_change_nothing_pass(server: LiveServer) -> None:
         "metadata": {"a": "b"},
         "a_field_that_nobody_knows": {"deep": [math.nan]},
     }
-    chat = {"tools": [], "tool_choice": "none", "add_special_tokens": False, "logprobs": False}
+    chat = {"tools": None, "tool_choice": "none", "add_special_tokens": False, "logprobs": False}
     completion = {"suffix": "", "best_of": 1, "echo": False, "add_special_tokens": True}
     assert send(server, CHAT, {**neutral, **chat}).status_code == 200
     assert send(server, COMPLETIONS, {**neutral, **completion}).status_code == 200

@@ -1,5 +1,6 @@
 """Entry point of the gateway: settings, wiring, start and stop."""
 
+import contextlib
 import logging
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from dualpace.gateway.backend import Backend
 from dualpace.gateway.model import ServedModel
 from dualpace.gateway.model_loading import load_model
 from dualpace.gateway.node import NodeBackend
-from dualpace.gateway.server import GatewayServer, open_listener
+from dualpace.gateway.server import GatewayServer, open_admin_listener, open_listener
 from dualpace.gateway.settings import GatewaySettings
 from dualpace.ipc.rpc import CPU_SOCKET, GPU_SOCKET
 from dualpace.pinning import pin_process
@@ -28,10 +29,18 @@ def main() -> int:
 def _serve(settings: GatewaySettings, stop: StopRequest) -> None:
     stop.install_signals()
     pin_process(settings.cores).settle()
-    with open_listener(settings) as listener:
-        model = load_model(Path(settings.model), settings.model_names)
+    with contextlib.ExitStack() as sockets:
+        listener = sockets.enter_context(open_listener(settings))
+        admin_listener = open_admin_listener(settings)
+        if admin_listener is not None:
+            sockets.enter_context(admin_listener)
+        model = load_model(
+            Path(settings.model), settings.model_names, tool_dialect=settings.tool_dialect
+        )
         gateway = build_gateway(settings, model, _node(settings, model))
-        GatewayServer(build_app(gateway), gateway, listener, stop).run()
+        GatewayServer(
+            build_app(gateway), gateway, listener, stop, admin_listener=admin_listener
+        ).run()
     gateway.lifecycle.raise_failure()
     log.info("gateway stops: %s", stop.reason)
 

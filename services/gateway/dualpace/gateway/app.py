@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -10,6 +11,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from dualpace.core.clock import Clock, SystemClock
+from dualpace.core.errors import SettingsError
+from dualpace.gateway import metric_names as names
+from dualpace.gateway.access import Access
+from dualpace.gateway.admission import AdmissionQueue
 from dualpace.gateway.backend import Backend
 from dualpace.gateway.errors import (
     ApiError,
@@ -17,7 +22,13 @@ from dualpace.gateway.errors import (
     handle_exception,
     handle_http_exception,
 )
+from dualpace.gateway.keys import KeyFile
 from dualpace.gateway.lifecycle import Lifecycle
+from dualpace.gateway.limits.gcra import Limiter
+from dualpace.gateway.limits.guarded import GuardedLimiter
+from dualpace.gateway.limits.memory import MemoryLimiter
+from dualpace.gateway.limits.redis_store import RedisLimiter
+from dualpace.gateway.metering import Metering
 from dualpace.gateway.metrics import Metrics
 from dualpace.gateway.middleware import RequestContext
 from dualpace.gateway.model import ServedModel
@@ -35,15 +46,43 @@ from dualpace.gateway.settings import GatewaySettings
 def build_gateway(
     settings: GatewaySettings, model: ServedModel, backend: Backend, clock: Clock | None = None
 ) -> Gateway:
-    """Return the parts that handlers share. Nothing is started yet."""
+    """Return the parts that handlers share. Nothing is started yet. Raises SettingsError."""
+    metrics = Metrics(backend, model.names[0])
+    admission = AdmissionQueue(
+        max_requests=settings.max_waiting_generations,
+        max_tokens=settings.max_waiting_tokens,
+        refused=lambda: metrics.refused("queue_full"),
+    )
+    limiter = _limiter(settings, metrics)
+    metrics.watch(
+        names.WAITING_GENERATIONS, "Without a first token yet.", lambda: admission.num_requests
+    )
+    metrics.watch(names.WAITING_TOKENS, "Prompt tokens of these.", lambda: admission.num_tokens)
     return Gateway(
         settings=settings,
         model=model,
         lifecycle=Lifecycle(backend),
         prompts=PromptBuilder(model, num_threads=settings.tokenizer_threads),
-        metrics=Metrics(backend, model.names[0]),
+        keys=None if settings.api_keys_file is None else KeyFile(Path(settings.api_keys_file)),
+        metering=Metering(limiter, metrics.refused),
+        admission=admission,
+        metrics=metrics,
         clock=clock or SystemClock(),
     )
+
+
+def _limiter(settings: GatewaySettings, metrics: Metrics) -> Limiter:
+    if settings.redis_url is None:
+        return MemoryLimiter()
+    try:
+        shared = RedisLimiter(settings.redis_url)
+    except ValueError as error:
+        raise SettingsError(f"redis_url: {error}") from None
+    limiter = GuardedLimiter(shared, deny_when_down=settings.redis_down == "deny")
+    metrics.watch(
+        names.LIMITS_DEGRADED, "1 while limits cannot be shared.", lambda: float(limiter.down)
+    )
+    return limiter
 
 
 def build_app(gateway: Gateway) -> ASGIApp:
@@ -55,6 +94,7 @@ def build_app(gateway: Gateway) -> ASGIApp:
         yield
         await gateway.lifecycle.stop()
         gateway.prompts.close()
+        await gateway.metering.close()
 
     app = FastAPI(
         title="DualPace",
@@ -67,7 +107,8 @@ def build_app(gateway: Gateway) -> ASGIApp:
     app.add_exception_handler(HTTPException, handle_http_exception)
     for kind in (ApiError, ClientDisconnectedError, Exception):
         app.add_exception_handler(kind, handle_exception)
-    return RequestContext(app, gateway.metrics, gateway.clock)
+    guarded = Access(app, gateway.keys, lambda: gateway.metrics.refused("no_key"))
+    return RequestContext(guarded, gateway.metrics, gateway.clock)
 
 
 def _add_routes(app: FastAPI, gateway: Gateway) -> None:

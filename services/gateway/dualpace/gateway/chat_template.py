@@ -91,6 +91,10 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens)
         self.knows_developer = "developer" in source
         """Templates from before that role would drop or misplace its messages."""
+        self.knows_tools = "tools" in source
+        """Others would silently leave tools out."""
+        self.knows_calls = "tool_calls" in source
+        """Others would silently leave out what the assistant called before."""
 
     def render(
         self,

@@ -4,7 +4,7 @@ It joins detokenizer and stop strings, and counts. It knows nothing of HTTP, JSO
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dualpace.core.messages import TokenLogprobs
@@ -15,6 +15,7 @@ from dualpace.gateway.errors import invalid, server_error
 from dualpace.gateway.planning import ChoicePlan
 from dualpace.gateway.stop_strings import StopMatcher, StopStrings
 from dualpace.gateway.token_text import TokenText
+from dualpace.gateway.tools.calls import CallParser, ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,20 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexedCall:
+    """A tool call and its place among those of its choice."""
+
+    index: int
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
 class Delta:
     """What became visible: text, and the tokens since the delta before."""
 
     text: str
     tokens: tuple[ChosenToken, ...]
+    calls: tuple[IndexedCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +64,12 @@ class TextOptions:
     include_stop: bool = False
     """The stop string, or the stop token's text, belongs to the answer."""
     show_special: bool = False
+    visible_ids: frozenset[int] = frozenset()
+    """Special tokens that show all the same."""
+    call_parser: Callable[[], CallParser] | None = None
+    """Reads tool calls out of the text; None: all of it is content."""
+    max_calls: int | None = None
+    """Further calls are dropped: the client wants no parallel ones."""
     min_tokens: int = 0
     """Stop strings count only in text after so many tokens."""
 
@@ -66,11 +82,13 @@ class Choice:
     options: TextOptions
     detokenizer: Detokenizer
     stops: StopMatcher | None
+    call_parser: CallParser | None
     scores: list[TokenLogprobs] = field(default_factory=list)
     """Of the prompt's tokens from the second on, if they were asked for."""
     finish: Finish | None = None
     num_tokens: int = 0
     tokens_by_engine: Counter[Engine] = field(default_factory=Counter)
+    num_calls: int = 0
     _pending: list[ChosenToken] = field(default_factory=list)
     _num_characters: int = 0
     _last_token_id: int | None = None
@@ -99,7 +117,7 @@ class Choice:
     def end(self, end: GenerationEnd) -> Delta | None:
         """Take the end and set `finish`; return what was held back. Raises ApiError on failure."""
         if end.reason is FinishReason.REFUSED:
-            raise invalid(None, end.message)
+            raise invalid(self.plan.form_param, end.message)
         if end.reason not in {FinishReason.STOP, FinishReason.LENGTH}:
             raise server_error(end.message or "The generation failed.", "generation_failed")
         text = self._past_stops(self.detokenizer.flush())
@@ -108,6 +126,13 @@ class Choice:
         if self.finish is None:
             self.finish = Finish("length") if end.reason is FinishReason.LENGTH else self._stopped()
         return self._delta(text)
+
+    @property
+    def finish_reason(self) -> str:
+        """Why the choice ended, in OpenAI's words."""
+        assert self.finish is not None
+        called = self.num_calls and self.finish.reason == "stop"
+        return "tool_calls" if called else self.finish.reason
 
     def remaining(self) -> tuple[ChosenToken, ...]:
         """Return, once, the tokens that came after the last delta with text."""
@@ -127,7 +152,21 @@ class Choice:
         return Finish("stop", token_id if token_id in self.options.client_stop_token_ids else None)
 
     def _delta(self, text: str) -> Delta | None:
-        return Delta(text, self.remaining()) if text else None
+        calls: tuple[IndexedCall, ...] = ()
+        if self.call_parser is not None:
+            pieces = self.call_parser.push(text)
+            if self.finish is not None:
+                pieces += self.call_parser.finish()
+            text = "".join(piece for piece in pieces if isinstance(piece, str))
+            calls = self._numbered([piece for piece in pieces if isinstance(piece, ToolCall)])
+        return Delta(text, self.remaining(), calls) if text or calls else None
+
+    def _numbered(self, calls: Sequence[ToolCall]) -> tuple[IndexedCall, ...]:
+        limit = self.options.max_calls
+        kept = calls if limit is None else calls[: max(0, limit - self.num_calls)]
+        numbered = tuple(IndexedCall(i, call) for i, call in enumerate(kept, self.num_calls))
+        self.num_calls += len(numbered)
+        return numbered
 
 
 def start_choices(
@@ -140,9 +179,13 @@ def start_choices(
             plan=plan,
             options=options,
             detokenizer=Detokenizer(
-                table, plan.prompt.token_ids, show_special=options.show_special
+                table,
+                plan.prompt.token_ids,
+                show_special=options.show_special,
+                visible_ids=options.visible_ids,
             ),
             stops=None if strings is None else StopMatcher(strings, included=options.include_stop),
+            call_parser=None if options.call_parser is None else options.call_parser(),
         )
         for plan in plans
     ]

@@ -21,10 +21,16 @@ class Detokenizer:
     __slots__ = ("_decoder", "_drop", "_hidden", "_strip", "_table")
 
     def __init__(
-        self, table: TokenText, prompt: Sequence[int], *, show_special: bool = False
+        self,
+        table: TokenText,
+        prompt: Sequence[int],
+        *,
+        show_special: bool = False,
+        visible_ids: frozenset[int] = frozenset(),
     ) -> None:
+        """visible_ids: special tokens that show even where the others do not."""
         self._table = table
-        self._hidden = frozenset[int]() if show_special else table.special_ids
+        self._hidden = frozenset[int]() if show_special else table.special_ids - visible_ids
         self._decoder = codecs.getincrementaldecoder("utf-8")(table.decode_errors)
         tail = self._last_shown(prompt)
         self._drop = b"" if tail else table.first_token_drop.encode()

@@ -6,6 +6,7 @@ string `code`.
 
 import json
 import logging
+import math
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -82,6 +83,49 @@ def unavailable(reason: str) -> ApiError:
         code="service_unavailable",
         headers={"Retry-After": str(_RETRY_AFTER_S)},
     )
+
+
+def overloaded(reason: str) -> ApiError:
+    """Build the 503 for a node on which too much waits."""
+    headers = {"Retry-After": str(_RETRY_AFTER_S)}
+    return ApiError(503, reason, kind="server_error", code="overloaded", headers=headers)
+
+
+def unauthorized() -> ApiError:
+    """Build the 401 for a request without a key that is known; it tells nothing of what it had."""
+    return ApiError(
+        401,
+        "A valid API key is needed: Authorization: Bearer <key>.",
+        kind="authentication_error",
+        code="invalid_api_key",
+        headers={"WWW-Authenticate": "Bearer"},
+    )
+
+
+def rate_limited(message: str, retry_after_s: float | None) -> ApiError:
+    """Build the 429 for a client that has used too much; None: waiting does not help."""
+    if retry_after_s is None:
+        headers = {"x-should-retry": "false"}
+    else:
+        headers = {
+            "Retry-After": str(max(1, math.ceil(retry_after_s))),
+            "retry-after-ms": str(max(1, math.ceil(retry_after_s * 1000))),
+        }
+    return ApiError(
+        429, message, kind="rate_limit_error", code="rate_limit_exceeded", headers=headers
+    )
+
+
+def timed_out(message: str) -> ApiError:
+    """Build the 504 for a request that took longer than it may."""
+    headers = {"x-should-retry": "false"}
+    return ApiError(504, message, kind="server_error", code="deadline_exceeded", headers=headers)
+
+
+def body_timed_out(seconds: float) -> ApiError:
+    """Build the 408 for a body that does not come."""
+    message = f"The request was not complete after {seconds:g} s."
+    return ApiError(408, message, code="request_timeout", headers={"Connection": "close"})
 
 
 def server_error(message: str, code: str = "internal_error") -> ApiError:

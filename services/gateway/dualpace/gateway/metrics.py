@@ -1,6 +1,7 @@
 """Counters, histograms and gauges of the gateway; their names are in `metric_names`."""
 
 import functools
+from collections.abc import Callable
 
 from prometheus_client import (
     CollectorRegistry,
@@ -89,6 +90,21 @@ class Metrics:
             ("state",),
             registry=self._registry,
         )
+
+        self._refused = Counter(
+            names.REFUSED,
+            "Requests that were refused without being at fault, by reason.",
+            ("reason",),
+            registry=self._registry,
+        )
+
+    def watch(self, name: str, text: str, read: Callable[[], float]) -> None:
+        """Show a gauge that is read whenever the page is."""
+        Gauge(name, text, registry=self._registry).set_function(read)
+
+    def refused(self, reason: str) -> None:
+        """Count a request that was refused: queue_full, rate_limit, deadline and the like."""
+        self._refused.labels(reason).inc()
 
     def _make_http_metrics(self) -> None:
         self._http_requests = Counter(

@@ -1,4 +1,7 @@
-"""Wraps the application, in plain ASGI: request ids, HTTP metrics, the access log."""
+"""Wraps the application, in plain ASGI: request ids, HTTP metrics, the access log.
+
+Handlers put headers that every answer gets, errors included, into `state["headers"]`.
+"""
 
 import logging
 import re
@@ -37,6 +40,8 @@ class RequestContext:
         begin_s = self._clock.now()
         state: MutableMapping[str, Any] = scope.setdefault("state", {})
         state["request_id"] = _client_request_id(scope)
+        more_headers: dict[str, str] = {}
+        state["headers"] = more_headers
         status = CLIENT_CLOSED_REQUEST
 
         async def send_with_id(message: Message) -> None:
@@ -44,8 +49,9 @@ class RequestContext:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 state["request_id"] = state["request_id"] or uuid.uuid4().hex
-                header = (b"x-request-id", state["request_id"].encode("ascii"))
-                message = {**message, "headers": [*message.get("headers", ()), header]}
+                more_headers["x-request-id"] = state["request_id"]
+                added = [(k.encode("ascii"), v.encode("ascii")) for k, v in more_headers.items()]
+                message = {**message, "headers": [*message.get("headers", ()), *added]}
             await send(message)
 
         try:

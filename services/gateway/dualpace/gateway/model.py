@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from dualpace.core.errors import CheckpointError
 from dualpace.gateway.chat_template import ChatTemplate
 from dualpace.gateway.token_text import TokenText, read_token_text
+from dualpace.gateway.tools.dialect import Dialect, dialect_named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,8 @@ class ServedModel:
     template: ChatTemplate | None
     eos_token_ids: tuple[int, ...]
     defaults: SamplingDefaults
+    tool_dialect: Dialect | None = None
+    """How it calls tools; None: in a way that is not known here."""
     fingerprint: bytes = b""
     """Identifies config and weights; engines must serve the same."""
     created: int = field(default_factory=lambda: int(time()))
@@ -64,6 +67,7 @@ def served_model(
     special_tokens: Mapping[str, str] | None = None,
     eos_token_ids: tuple[int, ...] = (),
     defaults: SamplingDefaults | None = None,
+    tool_dialect: str = "auto",
     fingerprint: bytes = b"",
 ) -> ServedModel:
     """Put a model together. Raises CheckpointError for a template or decoder it cannot use."""
@@ -79,5 +83,6 @@ def served_model(
         template=ChatTemplate(chat_template, special_tokens or {}) if chat_template else None,
         eos_token_ids=tuple(dict.fromkeys(eos_token_ids)),
         defaults=defaults or SamplingDefaults(),
+        tool_dialect=dialect_named(tool_dialect, chat_template),
         fingerprint=fingerprint,
     )

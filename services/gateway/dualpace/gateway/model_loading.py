@@ -10,7 +10,9 @@ from dualpace.gateway.model import SamplingDefaults, ServedModel, served_model
 log = logging.getLogger(__name__)
 
 
-def load_model(path: Path, names: tuple[str, ...] = ()) -> ServedModel:
+def load_model(
+    path: Path, names: tuple[str, ...] = (), *, tool_dialect: str = "auto"
+) -> ServedModel:
     """Open a model; without names it is served under that of its folder or file.
 
     Raises CheckpointError.
@@ -29,14 +31,16 @@ def load_model(path: Path, names: tuple[str, ...] = ()) -> ServedModel:
         special_tokens={name: text for name, text in special.items() if text is not None},
         eos_token_ids=end_token_ids(checkpoint.generation, assets),
         defaults=_defaults(checkpoint.generation),
+        tool_dialect=tool_dialect,
         fingerprint=checkpoint.fingerprint,
     )
     log.info(
-        "serving %s; end tokens %s; sampling defaults: %s; %s chat template",
+        "serving %s; end tokens %s; sampling defaults: %s; %s chat template; tools: %s",
         ", ".join(model.names),
         ", ".join(map(str, model.eos_token_ids)) or "none",
         ", ".join(f"{name} {value}" for name, value in asdict(model.defaults).items()),
         "with a" if model.template else "no",
+        model.tool_dialect.name if model.tool_dialect else "in an unknown form",
     )
     return model
 

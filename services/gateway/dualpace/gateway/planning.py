@@ -8,15 +8,18 @@ from dualpace.core.request import (
     MAX_STOP_TOKEN_IDS,
     MAX_TOP_K,
     LogitAdjustments,
+    Request,
     SamplingParams,
 )
 from dualpace.gateway.backend import GenerationParams, NodeInfo
 from dualpace.gateway.errors import context_length_exceeded, invalid, shorten
 from dualpace.gateway.model import SamplingDefaults, ServedModel
+from dualpace.gateway.output_grammar import OutputGrammar
 from dualpace.gateway.prompts import TokenizedPrompt
 from dualpace.gateway.protocol.chat import ChatRequest
 from dualpace.gateway.protocol.completions import CompletionRequest
-from dualpace.gateway.protocol.fields import GenerationRequest
+from dualpace.gateway.protocol.generation import GenerationRequest
+from dualpace.ipc.codec import encoded_size
 
 _GREEDY_BELOW = 1e-5
 """Lower temperatures are greedy, as in vLLM: float32 logits cannot be divided by less."""
@@ -33,6 +36,8 @@ class ChoicePlan:
     index: int
     prompt: TokenizedPrompt
     params: GenerationParams
+    form_param: str | None = None
+    """The field that asked for the form of the text, to be named where it cannot be met."""
     shows_output: bool = True
     """False: only the prompt was asked for; an engine makes one token at least."""
 
@@ -89,13 +94,14 @@ def plan_choices(
     limit: TokenLimit,
     logprobs: int | None,
     prompt_logprobs: int | None = None,
+    grammar: OutputGrammar | None = None,
     model: ServedModel,
     info: NodeInfo,
 ) -> tuple[ChoicePlan, ...]:
     """Return every choice's plan, those of the first prompt first. Raises ApiError 400."""
     stop_token_ids = _stop_token_ids(request, model, info)
     seed = secrets.randbits(64) if request.seed is None else request.seed
-    sampling = _sampling(request, model.defaults, logprobs, info)
+    sampling = _sampling(request, model.defaults, logprobs, grammar, info)
     plans: list[ChoicePlan] = []
     for prompt in prompts:
         _check_ids(prompt.token_ids, prompt_param, info)
@@ -110,13 +116,24 @@ def plan_choices(
                 prompt_logprobs=prompt_logprobs,
             )
             plans.append(
-                ChoicePlan(index=index, prompt=prompt, params=params, shows_output=max_tokens > 0)
+                ChoicePlan(
+                    index=index,
+                    prompt=prompt,
+                    params=params,
+                    form_param=None if grammar is None else grammar.param,
+                    shows_output=max_tokens > 0,
+                )
             )
+    _check_size(plans[0], info)
     return tuple(plans)
 
 
 def _sampling(
-    request: GenerationRequest, defaults: SamplingDefaults, logprobs: int | None, info: NodeInfo
+    request: GenerationRequest,
+    defaults: SamplingDefaults,
+    logprobs: int | None,
+    grammar: OutputGrammar | None,
+    info: NodeInfo,
 ) -> SamplingParams:
     temperature = defaults.temperature if request.temperature is None else request.temperature
     top_k = defaults.top_k if request.top_k is None else request.top_k
@@ -126,12 +143,15 @@ def _sampling(
         top_k=min(max(top_k, 0), MAX_TOP_K),  # -1 also means all
         min_p=defaults.min_p if request.min_p is None else request.min_p,
         logprobs=logprobs,
-        adjustments=_adjustments(request, defaults, info),
+        adjustments=_adjustments(request, defaults, grammar, info),
     )
 
 
 def _adjustments(
-    request: GenerationRequest, defaults: SamplingDefaults, info: NodeInfo
+    request: GenerationRequest,
+    defaults: SamplingDefaults,
+    grammar: OutputGrammar | None,
+    info: NodeInfo,
 ) -> LogitAdjustments | None:
     for param, ids in (
         ("logit_bias", [token_id for token_id, _ in request.logit_bias]),
@@ -148,8 +168,32 @@ def _adjustments(
         logit_bias=request.logit_bias,
         allowed_token_ids=request.allowed_token_ids,
         min_tokens=min(request.min_tokens, info.max_model_len),
+        grammar="" if grammar is None else grammar.text,
     )
     return None if adjustments.neutral else adjustments
+
+
+def _check_size(plan: ChoicePlan, info: NodeInfo) -> None:
+    """Raise ApiError 400 for parameters that have no room in the engines."""
+    params = plan.params
+    if params.sampling.adjustments is None:
+        return
+    size = encoded_size(
+        Request(
+            request_id=_SEEDS - 1,
+            gateway_id=_SEEDS - 1,
+            prompt_tokens=len(plan.prompt.token_ids),
+            max_tokens=params.max_tokens,
+            stop_token_ids=params.stop_token_ids,
+            sampling=params.sampling,
+            arrival_s=1.0,
+            priority=params.priority,
+            prompt_logprobs=params.prompt_logprobs,
+        )
+    )
+    if size > info.max_request_bytes:
+        message = f"its parameters take {size} bytes; there is room for {info.max_request_bytes}"
+        raise invalid(plan.form_param or "logit_bias", message)
 
 
 def _stop_token_ids(

@@ -12,6 +12,7 @@ from dualpace.gateway.errors import ApiError, context_length_exceeded, invalid
 from dualpace.gateway.model import ServedModel
 from dualpace.gateway.protocol.chat import ChatMessage, ToolCall
 from dualpace.gateway.protocol.completions import RawPrompt
+from dualpace.gateway.tools.prompt import with_tools
 
 T = TypeVar("T")
 
@@ -78,7 +79,7 @@ class PromptBuilder:
         if template is None:
             message = "the served model has no chat template; use /v1/completions"
             raise invalid("messages", message, "unsupported_model")
-        return await self._in_thread(lambda: self._chat(template, messages, max_model_len, options))
+        return await self.in_thread(lambda: self._chat(template, messages, max_model_len, options))
 
     async def completions(
         self,
@@ -93,9 +94,10 @@ class PromptBuilder:
 
         if not any(isinstance(prompt, str) for prompt in prompts):
             return work()
-        return await self._in_thread(work)
+        return await self.in_thread(work)
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Return what work returns, done in one of the threads."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     def _chat(
@@ -109,8 +111,13 @@ class PromptBuilder:
         if options.encoding.keep_last is not None:
             limit = _UNBOUNDED  # by this; a request's size bounds it still
         try:
+            told = [_template_message(message, template) for message in messages]
+            if options.tools and not template.knows_tools:
+                told = with_tools(told, options.tools)
+            elif _tells_of_calls(messages) and not template.knows_calls:
+                told = with_tools(told, ())
             text = template.render(
-                [_template_message(message, template) for message in messages],
+                told,
                 max_characters=limit,
                 tools=options.tools,
                 add_generation_prompt=options.add_generation_prompt,
@@ -159,6 +166,10 @@ class PromptBuilder:
     def _max_characters(self, max_model_len: int) -> int:
         """Return a length that no text that fits can have: spares tokenizing the hopeless."""
         return max_model_len * self._model.longest_token * _NORMALIZER_SHRINKAGE
+
+
+def _tells_of_calls(messages: Sequence[ChatMessage]) -> bool:
+    return any(message.role == "tool" or message.tool_calls for message in messages)
 
 
 def _up_to_content(text: str, content: str) -> str:

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from dualpace.core.process import StopRequest
 from dualpace.core.sockets import listen_tcp
+from dualpace.gateway.admin import admin_server, build_admin_app
 from dualpace.gateway.http_protocol import NoUpgrades
 from dualpace.gateway.serving import Gateway
 from dualpace.gateway.settings import GatewaySettings
@@ -32,6 +33,13 @@ def open_listener(settings: GatewaySettings) -> socket.socket:
     return listen_tcp(settings.host, settings.port)
 
 
+def open_admin_listener(settings: GatewaySettings) -> socket.socket | None:
+    """Return the socket of the operator's port, if there is to be one. Raises SettingsError."""
+    if settings.admin_port is None:
+        return None
+    return listen_tcp(settings.admin_host, settings.admin_port)
+
+
 class GatewayServer(uvicorn.Server):
     """Drains on the first SIGTERM or SIGINT; a second one ends at once what still runs."""
 
@@ -41,6 +49,8 @@ class GatewayServer(uvicorn.Server):
         gateway: Gateway,
         listener: socket.socket,
         stop: StopRequest,
+        *,
+        admin_listener: socket.socket | None = None,
     ) -> None:
         super().__init__(
             uvicorn.Config(
@@ -56,7 +66,9 @@ class GatewayServer(uvicorn.Server):
             )
         )
         self._lifecycle = gateway.lifecycle
+        self._gateway = gateway
         self._listener = listener
+        self._admin_listener = admin_listener
         self._grace_s = gateway.settings.drain_grace_s
         self._stop = stop
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -70,7 +82,9 @@ class GatewayServer(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         if self._stop.requested:
             return
-        await super().serve([self._listener])
+        admin = build_admin_app(self._gateway, lambda: self._stop.request("the admin port"))
+        async with admin_server(admin, self._admin_listener):
+            await super().serve([self._listener])
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,7 +1,8 @@
 """The way of every generation from its plan to its answer; replies say how it looks."""
 
+import asyncio
 from asyncio import CancelledError
-from collections.abc import AsyncGenerator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -10,17 +11,27 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dualpace.core.clock import Clock
-from dualpace.gateway.backend import GeneratedToken, ScoredPrompt
+from dualpace.gateway.admission import AdmissionQueue
+from dualpace.gateway.backend import GeneratedToken, GenerationEnd, ScoredPrompt
 from dualpace.gateway.choices import Choice, Delta
+from dualpace.gateway.deadline import Deadlines, client_timeout_s
 from dualpace.gateway.disconnect import while_connected
-from dualpace.gateway.errors import ClientDisconnectedError, json_response, model_not_found
+from dualpace.gateway.errors import (
+    ApiError,
+    ClientDisconnectedError,
+    body_timed_out,
+    json_response,
+    model_not_found,
+)
 from dualpace.gateway.generation_group import GenerationGroup
 from dualpace.gateway.json_body import read_json_object
+from dualpace.gateway.keys import KeyFile
 from dualpace.gateway.lifecycle import Lifecycle
+from dualpace.gateway.metering import Meter, Metering
 from dualpace.gateway.metrics import Metrics, RequestObserver
 from dualpace.gateway.model import ServedModel
 from dualpace.gateway.prompts import PromptBuilder
-from dualpace.gateway.protocol.fields import StreamOptions
+from dualpace.gateway.protocol.generation import StreamOptions
 from dualpace.gateway.replies.common import Reply, usage_of
 from dualpace.gateway.settings import GatewaySettings
 from dualpace.gateway.sse import DONE, EventStream, frame
@@ -36,6 +47,9 @@ class Gateway:
     model: ServedModel
     lifecycle: Lifecycle
     prompts: PromptBuilder
+    keys: KeyFile | None
+    metering: Metering
+    admission: AdmissionQueue
     metrics: Metrics
     clock: Clock
 
@@ -58,6 +72,14 @@ class Job:
     stream_options: StreamOptions
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a request may use while it runs."""
+
+    meter: Meter
+    deadlines: Deadlines
+
+
 class Exchange:
     """One HTTP request on its way to an answer. Counts clients that leave, by how far it was."""
 
@@ -66,6 +88,8 @@ class Exchange:
         self._request = request
         self._arrival_s = gateway.clock.now()
         self._state = "receiving"
+        state = request.state
+        self._meter = gateway.metering.meter(state.client, state.headers)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -79,8 +103,14 @@ class Exchange:
                 raise
 
     async def body(self) -> dict[str, Any]:
-        """Return the request's JSON object."""
-        body = await read_json_object(self._request, self._gateway.settings.max_body_bytes)
+        """Return the request's JSON object. Raises ApiError 408, 429 and those of its form."""
+        settings = self._gateway.settings
+        await self._meter.request()
+        try:
+            async with asyncio.timeout(settings.body_timeout_s):
+                body = await read_json_object(self._request, settings.max_body_bytes)
+        except TimeoutError:
+            raise body_timed_out(settings.body_timeout_s) from None
         self._state = "waiting"
         return body
 
@@ -96,57 +126,91 @@ class Exchange:
     async def answer(self, job: Job) -> Response:
         """Run the job. A stream runs while it is sent; a whole answer is complete on return."""
         gateway = self._gateway
+        terms = Terms(
+            meter=self._meter,
+            deadlines=Deadlines(
+                gateway.settings.first_token_timeout_s, client_timeout_s(self._request)
+            ),
+        )
         observer = RequestObserver(
             gateway.metrics, gateway.clock, self._arrival_s, len(job.choices)
         )
         if job.stream:
             return EventStream(
-                _frames(gateway, job, observer),
+                _frames(gateway, job, terms, observer),
                 ping_interval_s=gateway.settings.ping_interval_s,
                 on_disconnect=lambda: gateway.metrics.disconnected(observer.state),
             )
         try:
-            whole = await self.while_connected(_collect(gateway, job, observer))
+            whole = await self.while_connected(_collect(gateway, job, terms, observer))
         finally:
             self._state = observer.state
         return json_response(whole)
 
 
-async def _events(
-    gateway: Gateway, job: Job, observer: RequestObserver
+async def generate(
+    gateway: Gateway, choices: Sequence[Choice], terms: Terms, observer: RequestObserver
 ) -> AsyncGenerator[tuple[Choice, Delta | None], None]:
     """Generate every choice; yield a choice with what became visible, after each of its events."""
-    plans = [choice.plan for choice in job.choices]
-    lifecycle = gateway.lifecycle
+    plans = [choice.plan for choice in choices]
     try:
-        async with GenerationGroup(lifecycle.backend, plans) as group:
-            with lifecycle.running(), lifecycle.abortable(group):
-                async for index, event in group:
-                    choice = job.choices[index]
-                    if isinstance(event, ScoredPrompt):
-                        choice.scored(event)
-                        continue
-                    if isinstance(event, GeneratedToken):
-                        delta = choice.push(event)
-                        observer.token(index, event.engine, len(choice.plan.prompt.token_ids))
-                        if choice.finish is not None:
+        await terms.meter.prompt(_prompt_tokens(choices))
+        with gateway.admission.entered(plans) as waiting:
+            async with GenerationGroup(gateway.lifecycle.backend, plans) as group:
+                with (
+                    gateway.lifecycle.running(),
+                    gateway.lifecycle.abortable(group),
+                    terms.deadlines.over(group) as first_token,
+                ):
+                    async for index, event in group:
+                        choice = choices[index]
+                        if isinstance(event, ScoredPrompt):
+                            choice.scored(event)
+                            continue
+                        waiting.begun(index)
+                        first_token.came()
+                        delta = _take(choice, event, observer)
+                        if choice.finish is not None and isinstance(event, GeneratedToken):
                             group.stop(index)
-                    else:
-                        delta = choice.end(event)
-                    if choice.finish is not None:
-                        observer.finished(index, choice.finish.reason)
-                    yield choice, delta
+                        yield choice, delta
     except (CancelledError, GeneratorExit):
         observer.given_up("abort")
         raise
-    except Exception:
+    except Exception as error:
+        if isinstance(error, ApiError) and error.code == "deadline_exceeded":
+            gateway.metrics.refused("deadline")
         observer.given_up("error")
         raise
+    finally:
+        terms.meter.generated(sum(choice.num_tokens for choice in choices))
 
 
-async def _collect(gateway: Gateway, job: Job, observer: RequestObserver) -> dict[str, Any]:
+def _take(
+    choice: Choice, event: GeneratedToken | GenerationEnd, observer: RequestObserver
+) -> Delta | None:
+    """Give a choice its event; return what became visible."""
+    index = choice.plan.index
+    if isinstance(event, GeneratedToken):
+        delta = choice.push(event)
+        observer.token(index, event.engine, len(choice.plan.prompt.token_ids))
+    else:
+        delta = choice.end(event)
+    if choice.finish is not None:
+        observer.finished(index, choice.finish.reason)
+    return delta
+
+
+def _prompt_tokens(choices: Sequence[Choice]) -> int:
+    """Return the tokens of its prompts, each counted once."""
+    prompts = {id(choice.plan.prompt): len(choice.plan.prompt.token_ids) for choice in choices}
+    return sum(prompts.values())
+
+
+async def _collect(
+    gateway: Gateway, job: Job, terms: Terms, observer: RequestObserver
+) -> dict[str, Any]:
     shown: list[list[Delta]] = [[] for _ in job.choices]
-    async with aclosing(_events(gateway, job, observer)) as events:
+    async with aclosing(generate(gateway, job.choices, terms, observer)) as events:
         async for choice, delta in events:
             if delta is not None:
                 shown[choice.plan.index].append(delta)
@@ -156,10 +220,10 @@ async def _collect(gateway: Gateway, job: Job, observer: RequestObserver) -> dic
 
 
 async def _frames(
-    gateway: Gateway, job: Job, observer: RequestObserver
+    gateway: Gateway, job: Job, terms: Terms, observer: RequestObserver
 ) -> AsyncGenerator[bytes, None]:
     opened: set[int] = set()
-    async with aclosing(_events(gateway, job, observer)) as events:
+    async with aclosing(generate(gateway, job.choices, terms, observer)) as events:
         async for choice, delta in events:
             for chunk in _chunks(job, choice, delta, opened):
                 yield frame(chunk)

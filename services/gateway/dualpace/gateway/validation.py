@@ -13,7 +13,7 @@ from dualpace.gateway.errors import ApiError
 from dualpace.gateway.protocol import rules, unsupported
 from dualpace.gateway.protocol.chat import ChatRequest
 from dualpace.gateway.protocol.completions import CompletionRequest
-from dualpace.gateway.protocol.fields import GenerationRequest
+from dualpace.gateway.protocol.generation import GenerationRequest
 from dualpace.gateway.wording import describe
 
 _MAX_FAULTS = 10
@@ -24,7 +24,7 @@ R = TypeVar("R", bound=GenerationRequest)
 
 def parse_chat(body: Mapping[str, Any]) -> ChatRequest:
     """Validate a chat request. Raises ApiError 400."""
-    return _parse(ChatRequest, body, unsupported.CHAT, rules.CHAT)
+    return _parse(ChatRequest, body, unsupported.CHAT, (*rules.CHAT, *rules.TOOLS))
 
 
 def parse_completion(body: Mapping[str, Any]) -> CompletionRequest:

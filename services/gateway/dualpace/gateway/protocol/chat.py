@@ -7,7 +7,9 @@ from pydantic_core import PydanticCustomError
 
 from dualpace.core.request import MAX_LOGPROBS
 from dualpace.gateway.errors import shorten
-from dualpace.gateway.protocol.fields import Flag, GenerationRequest, StrictModel, fault
+from dualpace.gateway.protocol.fields import Flag, OnFlag, StrictModel, fault
+from dualpace.gateway.protocol.generation import GenerationRequest
+from dualpace.gateway.protocol.tools import ToolChoice, Tools
 
 
 def _content(value: object) -> object:
@@ -86,6 +88,10 @@ class ChatRequest(GenerationRequest):
     """Unset: yes, unless the last message is continued."""
     continue_final_message: Flag = False
     add_special_tokens: Flag = False
+    tools: Tools = None
+    tool_choice: ToolChoice = None
+    """Unset: auto with tools, none without."""
+    parallel_tool_calls: OnFlag = True
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
 
     @field_validator("messages")

@@ -5,7 +5,8 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from dualpace.core.request import MAX_LOGPROBS
-from dualpace.gateway.protocol.fields import Flag, GenerationRequest, OnFlag, fault, whole_numbers
+from dualpace.gateway.protocol.fields import Flag, OnFlag, fault, whole_numbers
+from dualpace.gateway.protocol.generation import GenerationRequest
 
 RawPrompt = str | tuple[int, ...]
 """Text, or token ids."""

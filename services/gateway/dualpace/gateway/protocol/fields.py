@@ -1,4 +1,4 @@
-"""Field types that both generation routes share, and the settings common to their models.
+"""Field types that requests share, and the settings common to their models.
 
 Validation is strict: true is not 1, "1" is not 1, 1.0 is not a whole number. Lists stop at their
 first fault, so that a long list of faults costs no more than a short one.
@@ -8,17 +8,13 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
 
 from dualpace.core.request import (
     MAX_ALLOWED_TOKENS,
     MAX_BIASED_TOKENS,
     MAX_LOGIT_BIAS,
-    MAX_LOGPROBS,
-    MAX_PENALTY,
-    MAX_PRIORITY,
-    MIN_PRIORITY,
 )
 from dualpace.gateway.errors import shorten
 
@@ -138,46 +134,3 @@ OnFlag = Annotated[bool, BeforeValidator(or_default(True), json_schema_input_typ
 Penalty = Annotated[float, BeforeValidator(or_default(0.0), json_schema_input_type=float | None)]
 
 Whole = Annotated[int, BeforeValidator(or_default(0), json_schema_input_type=int | None)]
-
-
-class StreamOptions(StrictModel):
-    """How a stream reports usage."""
-
-    include_usage: Flag = False
-    continuous_usage_stats: Flag = False
-
-
-class GenerationRequest(StrictModel):
-    """Fields that chat and plain completions share. None means: use the model's default."""
-
-    model: str | None = None
-    max_tokens: int | None = Field(default=None, ge=1)
-    temperature: float | None = Field(default=None, ge=0, le=2)
-    top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: int | None = Field(default=None, ge=-1)
-    min_p: float | None = Field(default=None, ge=0, le=1)
-    presence_penalty: Penalty = Field(default=0.0, ge=-MAX_PENALTY, le=MAX_PENALTY)
-    frequency_penalty: Penalty = Field(default=0.0, ge=-MAX_PENALTY, le=MAX_PENALTY)
-    repetition_penalty: float | None = Field(default=None, gt=0)
-    logit_bias: LogitBiasField = ()
-    allowed_token_ids: AllowedTokensField = ()
-    seed: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 63)
-    n: Annotated[int, BeforeValidator(or_default(1), json_schema_input_type=int | None)] = Field(
-        default=1, ge=1
-    )
-    stop: StopStringsField = ()
-    stop_token_ids: TokenIdsField = ()
-    include_stop_str_in_output: Flag = False
-    ignore_eos: Flag = False
-    min_tokens: Whole = Field(default=0, ge=0)
-    skip_special_tokens: OnFlag = True
-    truncate_prompt_tokens: int | None = Field(default=None, ge=-1)
-    prompt_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
-    priority: Whole = Field(default=0, ge=MIN_PRIORITY, le=MAX_PRIORITY)
-    stream: Flag = False
-    stream_options: StreamOptions | None = None
-    return_token_ids: Flag = False
-    return_tokens_as_token_ids: Flag = False
-    user: str | None = None
-    request_id: str | None = Field(default=None, min_length=1, max_length=128, pattern=r"^[!-~]+$")
-    x_dualpace: Flag = False

@@ -10,7 +10,8 @@ from typing import Generic, TypeVar
 from dualpace.gateway.errors import invalid
 from dualpace.gateway.protocol.chat import ChatRequest
 from dualpace.gateway.protocol.completions import CompletionRequest
-from dualpace.gateway.protocol.fields import GenerationRequest
+from dualpace.gateway.protocol.generation import GenerationRequest
+from dualpace.gateway.protocol.tools import NAMED
 
 R = TypeVar("R", bound=GenerationRequest)
 R_contra = TypeVar("R_contra", bound=GenerationRequest, contravariant=True)
@@ -46,6 +47,16 @@ BOTH: tuple[Rule[GenerationRequest], ...] = (
         "is more than max_tokens",
         lambda r: bool(r.max_tokens) and r.min_tokens > (r.max_tokens or 0),
     ),
+    Rule(
+        "structured_outputs",
+        "must have exactly one of json, json_object, regex, choice and grammar",
+        lambda r: r.structured_outputs is not None and len(r.structured_outputs.kinds()) != 1,
+    ),
+    Rule(
+        "structured_outputs",
+        "cannot be joined with response_format; leave one of them out",
+        lambda r: r.structured_outputs is not None and _has_form(r),
+    ),
 )
 
 CHAT: tuple[Rule[ChatRequest], ...] = (
@@ -75,6 +86,31 @@ CHAT: tuple[Rule[ChatRequest], ...] = (
     ),
 )
 
+TOOLS: tuple[Rule[ChatRequest], ...] = (
+    Rule(
+        "tool_choice",
+        "needs tools to choose from",
+        lambda r: r.tool_choice not in (None, "none") and not r.tools,
+    ),
+    Rule(
+        "tool_choice",
+        "names a function that is not among the tools",
+        lambda r: (
+            (r.tool_choice or "").startswith(NAMED)
+            and r.tool_choice not in [f"{NAMED}{tool.function.name}" for tool in r.tools or ()]
+        ),
+    ),
+    Rule(
+        "tools",
+        "cannot be joined with response_format or structured_outputs, except with tool_choice none",
+        lambda r: (
+            bool(r.tools)
+            and r.tool_choice != "none"
+            and (r.structured_outputs is not None or _has_form(r))
+        ),
+    ),
+)
+
 COMPLETIONS: tuple[Rule[CompletionRequest], ...] = (
     *BOTH,
     Rule(
@@ -83,6 +119,10 @@ COMPLETIONS: tuple[Rule[CompletionRequest], ...] = (
         lambda r: r.max_tokens == 0 and not r.echo,
     ),
 )
+
+
+def _has_form(request: GenerationRequest) -> bool:
+    return request.response_format is not None and request.response_format.type != "text"
 
 
 def check(request: R, rules: Sequence[Rule[R]]) -> None:

@@ -28,10 +28,8 @@ _BOTH: Neutral = {
     "length_penalty": (1,),
     "logits_processors": ([],),
     "prompt_embeds": (),
-    "response_format": ({"type": "text"},),
     "spaces_between_special_tokens": (True,),
     "structural_tag": (),
-    "structured_outputs": ({},),
     "thinking_token_budget": (),
     "use_beam_search": (False,),
     "vllm_xargs": ({},),
@@ -46,8 +44,6 @@ CHAT: Neutral = _BOTH | {
     "mm_processor_kwargs": ({},),
     "prediction": (),
     "reasoning_effort": (),
-    "tool_choice": ("none",),
-    "tools": ([],),
     "web_search_options": (),
 }
 

@@ -28,7 +28,7 @@ class ChatReply:
             "index": plan.index,
             "delta": {"role": "assistant", "content": ""},
             "logprobs": None,
-            **finish_fields(None),
+            **finish_fields(),
         }
         chunk = self._chunk([fields])
         if self.options.return_token_ids and plan.index == 0:
@@ -39,9 +39,9 @@ class ChatReply:
         """Return the chunk for more text."""
         fields = {
             "index": choice.plan.index,
-            "delta": {"content": delta.text},
+            "delta": _content(delta),
             "logprobs": self._logprobs(delta.tokens),
-            **finish_fields(None),
+            **finish_fields(),
             **token_ids(delta.tokens, self.options),
         }
         return self._chunk([fields])
@@ -83,7 +83,7 @@ class ChatReply:
     def _whole_choice(self, choice: Choice, shown: Delta) -> dict[str, Any]:
         return {
             "index": choice.plan.index,
-            "message": {"role": "assistant", "content": shown.text, "refusal": None},
+            "message": _message(shown),
             "logprobs": self._logprobs(shown.tokens),
             **ending(choice, self.options),
             **token_ids(shown.tokens, self.options),
@@ -113,3 +113,18 @@ class ChatReply:
             "logprob": finite(logprob),
             "bytes": list(self.options.token_text.piece(token_id)),
         }
+
+
+def _content(delta: Delta) -> dict[str, Any]:
+    content: dict[str, Any] = {"content": delta.text} if delta.text or not delta.calls else {}
+    if delta.calls:
+        content["tool_calls"] = [{"index": c.index, **c.call.fields()} for c in delta.calls]
+    return content
+
+
+def _message(shown: Delta) -> dict[str, Any]:
+    content = None if shown.calls and not shown.text else shown.text
+    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+    if shown.calls:
+        message["tool_calls"] = [c.call.fields() for c in shown.calls]
+    return message

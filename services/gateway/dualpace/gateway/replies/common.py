@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dualpace.core.request import Engine
-from dualpace.gateway.choices import Choice, ChosenToken, Delta, Finish
+from dualpace.gateway.choices import Choice, ChosenToken, Delta
 from dualpace.gateway.token_text import TokenText
 
 _LEAST_LOGPROB = -9999.0
@@ -86,18 +86,18 @@ def usage_of(choices: Sequence[Choice]) -> dict[str, int]:
 def ending(choice: Choice, options: ReplyOptions) -> dict[str, Any]:
     """Return the fields of a choice that has ended."""
     assert choice.finish is not None
-    fields = finish_fields(choice.finish)
+    fields = finish_fields(choice.finish_reason, choice.finish.stop_reason)
     if options.x_dualpace:
         counts = {engine.name.lower(): choice.tokens_by_engine[engine] for engine in Engine}
         fields["x_dualpace"] = {"tokens": counts}
     return fields
 
 
-def finish_fields(finish: Finish | None) -> dict[str, Any]:
+def finish_fields(
+    reason: str | None = None, stop_reason: int | str | None = None
+) -> dict[str, Any]:
     """Return the finish fields of a choice; null while it goes on."""
-    if finish is None:
-        return {"finish_reason": None, "stop_reason": None}
-    return {"finish_reason": finish.reason, "stop_reason": finish.stop_reason}
+    return {"finish_reason": reason, "stop_reason": stop_reason}
 
 
 def token_ids(tokens: Sequence[ChosenToken], options: ReplyOptions) -> dict[str, Any]:
@@ -131,7 +131,8 @@ def prompt_logprobs(choice: Choice, options: ReplyOptions) -> list[dict[str, Any
 def joined(deltas: Sequence[Delta]) -> Delta:
     """Return all deltas of a choice as one."""
     text = "".join(delta.text for delta in deltas)
-    return Delta(text, tuple(token for delta in deltas for token in delta.tokens))
+    tokens = tuple(token for delta in deltas for token in delta.tokens)
+    return Delta(text, tokens, tuple(call for delta in deltas for call in delta.calls))
 
 
 def finite(logprob: float) -> float:

@@ -34,7 +34,7 @@ class CompletionReply:
             "index": choice.plan.index,
             "text": self._prompt_text(prompt),
             "logprobs": self._logprobs((), choice) if self._echo else None,
-            **finish_fields(None),
+            **finish_fields(),
             **self._prompt_ids(prompt),
         }
         return self._object([fields])
@@ -45,7 +45,7 @@ class CompletionReply:
             "index": choice.plan.index,
             "text": delta.text,
             "logprobs": self._logprobs(delta.tokens, choice, with_prompt=False),
-            **finish_fields(None),
+            **finish_fields(),
             **token_ids(delta.tokens, self.options),
         }
         return self._object([fields])

@@ -3,9 +3,7 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dualpace.gateway.planning import chat_limit, check_choice_count, kept_tokens, plan_choices
-from dualpace.gateway.prompts import ChatOptions, EncodingOptions
-from dualpace.gateway.protocol.chat import ChatRequest
+from dualpace.gateway.preparing import Preparation, chat_logprobs
 from dualpace.gateway.replies.chat import ChatReply
 from dualpace.gateway.routes.generation import job_for, reply_options
 from dualpace.gateway.serving import Exchange, Gateway
@@ -19,42 +17,6 @@ async def chat_completions(gateway: Gateway, http_request: Request) -> Response:
         request = parse_chat(await exchange.body())
         exchange.name(request.request_id)
         name = gateway.served_name(request.model)
-        check_choice_count(request, 1, gateway.settings.max_choices)
-        info = gateway.lifecycle.node_info()
-        prompt = await exchange.while_connected(
-            gateway.prompts.chat(
-                request.messages, info.max_model_len, _chat_options(request, info.max_model_len)
-            )
-        )
-        logprobs = _logprobs(request)
-        plans = plan_choices(
-            request,
-            [prompt],
-            prompt_param="messages",
-            limit=chat_limit(request),
-            logprobs=logprobs,
-            prompt_logprobs=request.prompt_logprobs,
-            model=gateway.model,
-            info=info,
-        )
-        reply = ChatReply(reply_options(gateway, request, "chatcmpl", name, logprobs))
-        return await exchange.answer(job_for(gateway, request, plans, reply))
-
-
-def _logprobs(request: ChatRequest) -> int | None:
-    """Return how many alternatives to report: 0 is the chosen token alone, None nothing."""
-    return (request.top_logprobs or 0) if request.logprobs else None
-
-
-def _chat_options(request: ChatRequest, max_model_len: int) -> ChatOptions:
-    generation_prompt = request.add_generation_prompt
-    if generation_prompt is None:
-        generation_prompt = not request.continue_final_message
-    return ChatOptions(
-        add_generation_prompt=generation_prompt,
-        continue_final_message=request.continue_final_message,
-        template_variables=request.chat_template_kwargs,
-        encoding=EncodingOptions(
-            request.add_special_tokens, kept_tokens(request, chat_limit(request), max_model_len)
-        ),
-    )
+        choices = await Preparation(gateway, exchange.while_connected).chat(request)
+        options = reply_options(gateway, request, "chatcmpl", name, chat_logprobs(request))
+        return await exchange.answer(job_for(request, choices, ChatReply(options)))
