@@ -50,19 +50,19 @@ def profile_node(settings: ProfilerSettings, stop: StopRequest) -> None:
     path = resolve_model(settings.model, progress=log.info)
     checkpoint = open_checkpoint(path)
     facts = hardware_facts(settings.device, settings.host_threads)
-    partial = Path(settings.out).with_name(Path(settings.out).name + ".partial")
     identity = _identity(settings, checkpoint, facts)
-    with Journal(partial, identity, restart=settings.restart) as journal:
+    with Journal(settings.journal, identity, restart=settings.restart) as journal:
         if journal.resumed:
             log.info("going on where an earlier run stopped: %d results", journal.resumed)
         try:
             profile = _measure(settings, checkpoint, facts, journal, stop)
         except StoppedError as stopped:
             raise ProfileError(
-                f"interrupted ({stop.reason}); {partial} keeps {len(journal.results)} results, and"
-                " the same command goes on from there"
+                f"interrupted ({stop.reason}); {settings.journal} keeps {len(journal.results)}"
+                " results, and the same command goes on from there"
             ) from stopped
-        write_profile(Path(settings.out), profile)
+        if settings.target is not None:
+            write_profile(settings.target, profile)
         if settings.report is not None:
             write_report(Path(settings.report), profile, operator_topology())
         journal.finish()
@@ -155,7 +155,8 @@ def _evidence(settings: ProfilerSettings, node: Node, facts: dict[str, Any]) -> 
 
 def _tell(settings: ProfilerSettings, profile: Profile, seconds: float) -> None:
     cells, unstable = profile.evidence["cells"], profile.evidence["unstable"]
-    log.info("%s: %d results in %.0f s", settings.out, len(cells), seconds)
+    where = settings.target or settings.report
+    log.info("%s: %d results in %.0f s", where, len(cells), seconds)
     if unstable:
         log.warning(
             "%d of %d results are not steady, of %d of them most samples were disturbed by other"

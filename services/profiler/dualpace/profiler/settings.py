@@ -1,6 +1,7 @@
 """Settings of the profiler."""
 
 import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,10 @@ class ProfilerSettings(ServiceSettings):
     model: str = setting(
         "Model directory, GGUF file, hub id (org/name[@revision]), or demo.", default="demo"
     )
-    out: str = setting("File to write the profile to.", default="profile.json")
+    out: str | None = setting(
+        "File to write the profile to; unset: profile.json, or none where there is a report.",
+        default=None,
+    )
     quick: bool = setting(
         "Fewer and shorter measurements, for a first look: a minute or two.", default=False
     )
@@ -72,8 +76,21 @@ class ProfilerSettings(ServiceSettings):
         else:
             known = self.device in ("cpu", "cuda") or (kind == "cuda" and rest.isdecimal())
             require(known, f"device: {self.device!r} is not cpu, cuda[:index] or emulated:<preset>")
-        folder = Path(self.out).parent
+        folder = Path(self.out or "").parent
         require(folder.is_dir(), f"out: {folder} is not a directory")
+
+    @property
+    def target(self) -> Path | None:
+        """Where the profile goes; None: a report is all that is wanted."""
+        if self.out is None and self.report is not None:
+            return None
+        return Path(self.out or "profile.json")
+
+    @property
+    def journal(self) -> Path:
+        """Where results are kept until the profile is written."""
+        target = self.target or Path(tempfile.gettempdir()) / "dualpace-profile.json"
+        return target.with_name(target.name + ".partial")
 
     @property
     def on_cuda(self) -> bool:
