@@ -4,6 +4,7 @@ import sys
 from importlib.metadata import version
 
 from dualpace.cli.lab import lab_command
+from dualpace.cli.profile import profile_command
 from dualpace.cli.serve import serve_command
 
 _USAGE = """usage: dualpace <command> [flags]
@@ -11,6 +12,7 @@ _USAGE = """usage: dualpace <command> [flags]
 commands:
   serve      serve a model on this machine: gateway, gpu-engine and cpu-engine under one supervisor
   lab        simulate scheduling policies: run, summary, figures
+  profile    measure this machine with a model, and write its profile (`profile show FILE` draws it)
   version    print the version
 
 `dualpace <command> --help` lists a command's flags.
@@ -28,6 +30,8 @@ def main() -> int:
         return serve_command(rest)
     if command == "lab":
         return lab_command(rest)
+    if command == "profile":
+        return profile_command(rest)
     if command in ("version", "--version"):
         print(f"dualpace {version('dualpace')}")
         return 0

@@ -1,0 +1,186 @@
+"""Loads what serves on each side, over KV memory of its own."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dualpace.checkpoint import Checkpoint, ModelConfig
+from dualpace.core.blocks import blocks_for
+from dualpace.core.errors import CapacityError, SettingsError
+from dualpace.models.attention import PagedAttention
+from dualpace.models.decoder import Decoder
+from dualpace.models.host_attention import host_attention
+from dualpace.models.kv_pool import KvPool
+from dualpace.models.linear import Linear, torch_linear
+from dualpace.models.loader import load_decoder
+from dualpace.models.progress import log_progress
+from dualpace.models.torch_attention import TorchPagedAttention
+from dualpace.profiler.bench import Side
+from dualpace.profiler.hardware import available_bytes
+from dualpace.profiler.knots import Knots
+from dualpace.profiler.settings import ProfilerSettings
+
+log = logging.getLogger(__name__)
+
+_MOST_KV_BYTES = 4 << 30
+_LINEARS = ("qkv", "output", "gate_up", "down")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """Both sides, loaded."""
+
+    host: Side
+    device: Side | None
+    """None: there is none to measure. The host's own where the same objects serve on both."""
+    knots: Knots
+    """Of sizes that fit."""
+
+
+def load_node(
+    settings: ProfilerSettings, checkpoint: Checkpoint, knots: Knots, check: Callable[[], None]
+) -> Node:
+    """Load weights and KV memory. Raises SettingsError, CheckpointError or CapacityError."""
+    dtype = serving_dtype(settings, checkpoint.config)
+    loading = _Loading(settings, checkpoint, dtype, check)
+    host, host_knots = loading.side(torch.device("cpu"), settings.host_threads, knots)
+    if settings.emulated is not None:
+        return Node(host=host, device=None, knots=host_knots)
+    if not settings.on_cuda and settings.stand_in_threads == settings.host_threads:
+        return Node(host=host, device=host, knots=host_knots)
+    if settings.on_cuda and not torch.cuda.is_available():
+        raise SettingsError(f"device: {settings.device} wanted, but torch finds no CUDA device")
+    threads = 1 if settings.on_cuda else settings.stand_in_threads
+    device, knots = loading.side(torch.device(settings.device), threads, host_knots, like=host)
+    return Node(host=host, device=device, knots=knots)
+
+
+def serving_dtype(settings: ProfilerSettings, config: ModelConfig) -> torch.dtype:
+    """Return what the engines compute and keep KV in."""
+    name = settings.dtype
+    if name == "auto":
+        name = config.weights_dtype if settings.on_cuda else "float32"
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+@dataclass(frozen=True, slots=True)
+class _Loading:
+    """What both sides have in common."""
+
+    settings: ProfilerSettings
+    checkpoint: Checkpoint
+    dtype: torch.dtype
+    check: Callable[[], None]
+
+    def side(
+        self, device: torch.device, threads: int, knots: Knots, *, like: Side | None = None
+    ) -> tuple[Side, Knots]:
+        """Build a side; on a CPU, `like` lends its weights. Returns the knots that fit, too."""
+        torch.set_num_threads(threads)
+        if like is not None and device.type == "cpu":
+            decoder, linears = like.decoder, like.linears
+        else:
+            decoder, linears = self._weights(device)
+        pool, knots = _pool(self.settings, self.checkpoint.config, self.dtype, device, knots)
+        side = Side(
+            decoder=decoder,
+            attention=_attention(device, threads),
+            pool=pool,
+            threads=threads,
+            linears=linears,
+            synchronize=_synchronize(device),
+        )
+        return side, knots
+
+    def _weights(self, device: torch.device) -> tuple[Decoder, dict[str, list[Linear]]]:
+        """Load the model, and keep its matrix products by kind."""
+        made: dict[tuple[int, ...], list[Linear]] = {}
+
+        def recorded(weight: Tensor, bias: Tensor | None) -> Linear:
+            shape = tuple(weight.shape)
+            linear = torch_linear(weight, bias)
+            made.setdefault(shape, []).append(linear)
+            return linear
+
+        decoder = load_decoder(
+            self.checkpoint,
+            dtype=self.dtype,
+            device=device,
+            linear=recorded,
+            progress=log_progress(log, f"loading weights on {device}", self.check),
+        )
+        shapes = linear_shapes(self.checkpoint.config)
+        return decoder, {kind: made[shape] for kind, shape in shapes.items() if shape in made}
+
+
+def linear_shapes(config: ModelConfig) -> dict[str, tuple[int, int]]:
+    """Return each matrix product's (outputs, inputs). A mixture's experts are not among them."""
+    heads = config.num_heads * config.head_dim
+    kv_heads = 2 * config.num_kv_heads * config.head_dim
+    shapes = {
+        "qkv": (heads + kv_heads, config.hidden_size),
+        "output": (config.hidden_size, heads),
+        "gate_up": (2 * config.intermediate_size, config.hidden_size),
+        "down": (config.hidden_size, config.intermediate_size),
+    }
+    dense = any(not layer.sparse for layer in config.layers)
+    return {kind: shapes[kind] for kind in (_LINEARS if dense else _LINEARS[:2])}
+
+
+def _pool(
+    settings: ProfilerSettings,
+    config: ModelConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    knots: Knots,
+) -> tuple[KvPool, Knots]:
+    """Allocate and fill KV memory for the largest knot, over as many layers as fit."""
+    size = settings.block_size
+    block_bytes = 2 * config.num_kv_heads * config.head_dim * dtype.itemsize * size
+    budget = (settings.memory_mib << 20) or min(_MOST_KV_BYTES, _free_bytes(device) // 8)
+    # At least two layers: one that was just read is in the caches.
+    spare = max(knots.grid_rows)  # each row's last block may be partly filled
+    most_blocks = budget // block_bytes // min(2, config.num_layers)
+    fitting = knots.cut((most_blocks - spare) * size)
+    blocks = blocks_for(fitting.kv_tokens[-1], size) + spare
+    if blocks > most_blocks:
+        raise CapacityError(
+            f"memory_mib: {budget >> 20} MiB hold too little KV to measure; at least"
+            f" {(blocks * block_bytes * 2 >> 20) + 1} are needed"
+        )
+    if fitting.kv_tokens != knots.kv_tokens:
+        log.warning(
+            "%d MiB of KV memory: attention is measured up to %d tokens, not %d",
+            budget >> 20,
+            fitting.kv_tokens[-1],
+            knots.kv_tokens[-1],
+        )
+    layers = min(config.num_layers, max(1, budget // block_bytes // blocks))
+    shape = (layers, blocks, 2, config.num_kv_heads, size, config.head_dim)
+    try:
+        tensor = torch.empty(shape, dtype=dtype, device=device)
+    except RuntimeError as error:  # torch's word for no memory
+        raise CapacityError(f"memory_mib: no memory for KV to measure: {error}") from None
+    tensor.copy_(torch.randn(shape[3:], device=device).to(dtype))
+    return KvPool(tensor), fitting
+
+
+def _free_bytes(device: torch.device) -> int:
+    if device.type == "cpu":
+        return available_bytes()
+    free, _ = torch.cuda.mem_get_info(device)
+    return free
+
+
+def _attention(device: torch.device, threads: int) -> PagedAttention:
+    return host_attention(threads) if device.type == "cpu" else TorchPagedAttention()
+
+
+def _synchronize(device: torch.device) -> Callable[[], None]:
+    if device.type == "cpu":
+        return lambda: None
+    return lambda: torch.cuda.synchronize(device)

@@ -1,0 +1,113 @@
+"""Profiles built from sweeps: what routing reads, and where each number came from."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dualpace.checkpoint.config import MoeConfig
+from dualpace.core.assist import AssistTerms
+from dualpace.core.errors import SettingsError
+from dualpace.profiler.document import Measured, build_profile, cells_evidence
+from dualpace.profiler.knots import QUICK_KNOTS, THOROUGH_KNOTS
+from dualpace.profiles import read_profile, write_profile
+from dualpace.scheduling.cost import NodeCosts
+from dualpace.scheduling.presets import preset_profile
+from dualpace.scheduling.profile import Origin, Profile, Source
+from dualpace.scheduling.routing import RouteCosts, Router
+from tests.unit.profiler.measured import (
+    CONFIG,
+    OVERHEAD_MS,
+    emulated,
+    post_ms,
+    stand_in,
+    step_ms,
+    sweep,
+)
+
+
+@pytest.mark.parametrize("knots", [QUICK_KNOTS, THOROUGH_KNOTS], ids=["quick", "thorough"])
+@pytest.mark.parametrize("kind", [sweep, lambda k: stand_in(sweep(k, sides=("host",)))])
+def test_the_file_is_what_routing_reads(tmp_path: Path, knots: object, kind: object) -> None:
+    measured: Measured = kind(knots)  # type: ignore[operator]
+    profile = build_profile(measured, cells_evidence(measured))
+    write_profile(tmp_path / "p.json", profile)
+    read = read_profile(tmp_path / "p.json")
+    assert read == profile
+    costs = NodeCosts(read)
+    for rows, tokens in ((1, 512), (16, 4096), (200, 20000)):
+        took_s = costs.host.step_s(rows, tokens)
+        assert took_s == pytest.approx(step_ms("host", rows, tokens) / 1e3, rel=0.1)
+    router = Router(RouteCosts(costs))
+    assert router.choose(64, 65536, AssistTerms(open=True)).host_s > 0
+
+
+def test_what_an_iteration_takes_beside_its_stages_is_its_overhead() -> None:
+    profile = build_profile(sweep(), {})
+    assert profile.host.step_overhead_ms == pytest.approx(OVERHEAD_MS["host"], rel=0.05)
+    assert profile.gpu.step_overhead_ms == pytest.approx(OVERHEAD_MS["gpu"], rel=0.05)
+    assert profile.gpu.post_attention(64) == pytest.approx(post_ms("gpu", 64), rel=1e-3)
+
+
+def test_iterations_that_were_faster_than_their_stages_have_none() -> None:
+    measured = sweep()
+    rows, tokens = measured.knots.steps[0]
+    key = f"host/step/{rows}x{tokens}"
+    results = dict(measured.results)
+    results[key] = replace(results[key], ms=0.1)
+    assert build_profile(replace(measured, results=results), {}).host.step_overhead_ms == 0.0
+
+
+def sources(profile: Profile) -> tuple[Source, Source, Source, Source]:
+    s = profile.sources
+    return s.host, s.gpu, s.transfers, s.assist
+
+
+def test_every_part_says_where_it_comes_from() -> None:
+    measured, cpu, estimated = Source.MEASURED, Source.STAND_IN, Source.ESTIMATED
+    on_gpu = build_profile(sweep(), {})
+    assert sources(on_gpu) == (measured, measured, measured, estimated)
+    on_cpu = build_profile(stand_in(sweep(sides=("host",))), {})
+    assert sources(on_cpu) == (measured, cpu, cpu, estimated)
+    assert (on_gpu.origin, on_cpu.origin) == (Origin.MEASURED, Origin.MEASURED)
+    assert on_cpu.gpu == on_cpu.host  # the same objects
+    named = build_profile(emulated(sweep(sides=("host",))), {})
+    assert sources(named) == (measured, estimated, estimated, estimated)
+    assert named.origin is Origin.ROOFLINE  # a result made with it is no measurement
+    assert named.host == on_cpu.host
+
+
+def test_an_estimate_is_that_of_the_preset_for_this_model() -> None:
+    """Of a model that a preset knows, the tables are those of the preset."""
+    known = preset_profile("rtx-4090", "xeon-8480", "llama-3.1-8b")
+    config = replace(
+        CONFIG,
+        vocab_size=128256,
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_heads=32,
+        num_kv_heads=8,
+        head_dim=128,
+        layers=CONFIG.layers[:1] * 32,
+    )
+    profile = build_profile(replace(emulated(sweep(sides=("host",))), config=config), {})
+    assert profile.gpu == known.gpu
+    assert profile.gpu_prefill_attention == known.gpu_prefill_attention
+    assert profile.to_host == known.to_host
+    moe = MoeConfig(num_experts=8, top_k=2, intermediate_size=512, renormalise=True)
+    with pytest.raises(SettingsError, match="dense models alone"):
+        build_profile(
+            replace(emulated(sweep(sides=("host",))), config=replace(config, moe=moe)), {}
+        )
+
+
+def test_the_evidence_has_every_result_and_checks_the_tables_by_iterations() -> None:
+    measured = sweep()
+    results = dict(measured.results)
+    results["host/head/1"] = replace(results["host/head/1"], stable=False)
+    evidence = cells_evidence(replace(measured, results=results))
+    assert set(evidence["cells"]) == set(results)
+    assert evidence["unstable"] == ["host/head/1"]
+    assert {step["side"] for step in evidence["steps"]} == {"host", "gpu"}
+    for step in evidence["steps"]:
+        assert step["predicted_ms"] == pytest.approx(step["measured_ms"], rel=0.1)
