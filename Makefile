@@ -31,7 +31,9 @@ KERNEL_SOURCES := $(shell find kernels -name '*.cpp' -o -name '*.h' -o -name 'CM
 
 KERNEL_CODE := $(filter %.cpp %.h,$(KERNEL_SOURCES))
 
-.PHONY: serve test lint format check kernels proto clean help
+DOCKERFILES := $(wildcard services/*/Dockerfile operator/Dockerfile)
+
+.PHONY: serve test lint format check kernels proto crds clean help
 
 help:
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -50,6 +52,11 @@ lint: $(VENV)/dev.stamp ## formatting, lint, types, layers
 	$(BIN)/clang-format --dry-run -Werror $(KERNEL_CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m dualpace.operator.crds --check helm/dualpace-crds/templates
+	$(BIN)/hadolint $(DOCKERFILES)
+
+crds: $(VENV)/dev.stamp ## generate the CRDs from the operator's models
+	$(BIN)/python -m dualpace.operator.crds helm/dualpace-crds/templates
 
 format: $(VENV)/dev.stamp ## format the code
 	$(BIN)/ruff format

@@ -7,6 +7,7 @@ REPOSITORY = Path(__file__).parents[2]
 ROOTS = [
     REPOSITORY / "libs",
     REPOSITORY / "kernels",
+    REPOSITORY / "operator",
     *sorted(path for path in (REPOSITORY / "services").iterdir() if path.is_dir()),
 ]
 SETTINGS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())

@@ -3,12 +3,14 @@
 import sys
 from importlib.metadata import version
 
+from dualpace.cli.fetch import fetch_command
 from dualpace.cli.serve import serve_command
 
 _USAGE = """usage: dualpace <command> [flags]
 
 commands:
   serve      serve a model on this machine: gateway, gpu-engine and cpu-engine under one supervisor
+  fetch      download a model and link to it
   version    print the version
 
 `dualpace <command> --help` lists a command's flags.
@@ -24,6 +26,8 @@ def main() -> int:
     command, *rest = arguments
     if command == "serve":
         return serve_command(rest)
+    if command == "fetch":
+        return fetch_command(rest)
     if command in ("version", "--version"):
         print(f"dualpace {version('dualpace')}")
         return 0
