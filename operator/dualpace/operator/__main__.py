@@ -29,7 +29,7 @@ def _serve(settings: OperatorSettings, stop: StopRequest) -> None:
     for noisy in ("kopf.objects", "kopf.activities"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     asyncio.run(_run(settings, stop))
-    log.info("operator stops: %s", stop.reason)
+    log.info("operator stops")
 
 
 async def _run(settings: OperatorSettings, stop: StopRequest) -> None:
@@ -62,6 +62,7 @@ async def _run(settings: OperatorSettings, stop: StopRequest) -> None:
         watching_task = asyncio.create_task(watching)
         log.info("operator runs")
         # Neither is of use without the other: the first to end, by a bug too, ends the process.
+        # Signals are kopf's from here on; it returns when one comes.
         done, _ = await asyncio.wait(
             (reconciling, watching_task), return_when=asyncio.FIRST_COMPLETED
         )
@@ -70,8 +71,6 @@ async def _run(settings: OperatorSettings, stop: StopRequest) -> None:
         await asyncio.gather(reconciling, watching_task, return_exceptions=True)
         for task in done:
             task.result()
-        if not stop.requested:
-            raise ClusterError("watching the API server ended")
 
 
 async def _require_crds(client: ApiClient, timeout_s: float, stop: StopRequest) -> None:

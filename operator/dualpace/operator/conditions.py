@@ -47,6 +47,18 @@ def conditions(
     return result
 
 
+def compact(value: Any) -> Any:
+    """Return a value without empty texts: absent says the same.
+
+    Kubernetes 1.20 takes an empty text for null where the schema limits its length.
+    """
+    if isinstance(value, dict):
+        return {k: compact(v) for k, v in value.items() if v != ""}
+    if isinstance(value, list):
+        return [compact(v) for v in value]
+    return value
+
+
 def timestamp(when: datetime) -> str:
     """Return a time as Kubernetes writes it."""
     return when.strftime("%Y-%m-%dT%H:%M:%SZ")

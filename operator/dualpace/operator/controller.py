@@ -110,8 +110,8 @@ class Controller:
         refused = await carry_out(self._client, plan.actions)
         # What was refused is told by the next plan, and tried again at the next interval.
         text = "" if not refused else f"{len(refused)} writes were refused; {refused[0]}"
-        if text != self._failures.get(key, ""):
-            self._failures[key] = text
+        before, self._failures[key] = self._failures.get(key, ""), text
+        if bool(text) != bool(before):
             self._marked.add(key)
             self._wake.set()
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from dualpace.operator import names
 from dualpace.operator.actions import Action, Apply, Delete, SetStatus
+from dualpace.operator.conditions import compact
 from dualpace.operator.crds import MAX_SERVICE_NAME
 from dualpace.operator.fingerprint import model_key
 from dualpace.operator.images import ServiceImages, images_of
@@ -72,8 +73,15 @@ def plan_service(
         profiling = images_of(spec, defaults).profiler is not None
     else:
         profiling = False
-    status = service_status(
-        service, plan.nodes, fault=fault, write_failure=write_failure, profiling=profiling, now=now
+    status = compact(
+        service_status(
+            service,
+            plan.nodes,
+            fault=fault,
+            write_failure=write_failure,
+            profiling=profiling,
+            now=now,
+        )
     )
     if status != service.body.get("status"):
         plan.actions.append(SetStatus("DualPaceService", *key, status))

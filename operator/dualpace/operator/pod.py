@@ -196,7 +196,7 @@ def _container(
         "imagePullPolicy": context.spec.images.pull_policy,
         "command": ["python", "-m", module],
         "args": [f"--{k.replace('_', '-')}={v}" for k, v in {**common, **flags}.items()],
-        "env": [{"name": v.name, "value": v.value} for v in env],
+        "env": [_variable(v) for v in env],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": container_security(),
         "volumeMounts": [
@@ -205,6 +205,13 @@ def _container(
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
         ],
     }
+
+
+def _variable(variable: EnvVar) -> Manifest:
+    if variable.secret is None:
+        return {"name": variable.name, "value": variable.value}
+    reference = variable.secret.model_dump(mode="json")
+    return {"name": variable.name, "valueFrom": {"secretKeyRef": reference}}
 
 
 def _gateway(context: PodContext, cores: CorePlan) -> Manifest:

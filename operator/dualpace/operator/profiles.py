@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from dualpace.operator import names
-from dualpace.operator.conditions import Finding, conditions, timestamp
+from dualpace.operator.conditions import Finding, compact, conditions, timestamp
 from dualpace.operator.model import API_VERSION
 from dualpace.operator.model.base import faults
 from dualpace.operator.model.profile import DOCUMENT_FORMAT, Fingerprint, ProfileSpec
@@ -99,7 +99,7 @@ def profile_object(
                 {"apiVersion": "v1", "kind": "Node", "name": node.id.name, "uid": node.id.uid}
             ],
         },
-        "spec": spec,
+        "spec": compact(spec),
     }
 
 
@@ -155,9 +155,5 @@ def profile_status(
     )
     previous = profile.view.body.get("status") or {}
     generation = profile.view.generation
-    return {
-        "observedGeneration": generation,
-        "conditions": conditions(
-            [ready, *findings], previous.get("conditions") or (), generation, now
-        ),
-    }
+    told = conditions([ready, *findings], previous.get("conditions") or (), generation, now)
+    return {"observedGeneration": generation, "conditions": compact(told)}

@@ -87,6 +87,8 @@ def _own_keywords(node: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keywords of a schema that are about the value itself."""
     result: dict[str, Any] = {"type": node["type"]}
     for key, value in node.items():
+        if key == "default" and value == "":
+            continue  # the same as none; and Kubernetes 1.20 takes it for null
         if key in _KEPT and value is not None:
             result[_key(key, node)] = value
         elif key not in _KEPT | _DROPPED | _PARTS:

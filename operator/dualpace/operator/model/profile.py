@@ -45,13 +45,13 @@ class Topology(SpecModel):
 class Fingerprint(SpecModel):
     """What the measurement depends on; a change of any part makes the profile outdated."""
 
-    gpu: Text
-    driver: Text
-    cpu: Text
-    kernel: Text
-    memory: Text
-    image: Text
-    model: Text
+    gpu: Text = ""
+    driver: Text = ""
+    cpu: Text = ""
+    kernel: Text = ""
+    memory: Text = ""
+    image: Text = ""
+    model: Text = ""
 
     def differences(self, other: "Fingerprint") -> list[str]:
         """Return the parts in which the other differs, as `part: here → there`."""

@@ -98,7 +98,16 @@ class EnvVar(SpecModel):
     """A setting of a service; an unknown DUALPACE_ variable stops its start."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
-    value: Annotated[str, StringConstraints(max_length=4096)]
+    value: Annotated[str, StringConstraints(max_length=4096)] | None = None
+    secret: SecretKey | None = None
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.value) != has(self.secret)",
+            "exactly one of value and secret must be set",
+            lambda v: (v.value is None) != (v.secret is None),
+        ),
+    )
 
 
 Env = Annotated[list[EnvVar], Field(max_length=64)]
