@@ -1,7 +1,7 @@
 """A real Kubernetes control plane on loopback: etcd, kube-apiserver, kube-controller-manager.
 
 The binaries of Kubernetes come from KUBEBUILDER_ASSETS, any version; etcd from there or PATH. No
-kubelet and no scheduler: tests play those (`kubelet`). State is in memory-like mode and thrown away.
+kubelet and no scheduler: tests play those (`kubelet`). All state is thrown away at the end.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,8 +87,14 @@ class ControlPlane:
 
 
 @contextlib.contextmanager
-def control_plane() -> Iterator[ControlPlane]:
-    """Start all three, yield, stop them."""
+def control_plane(
+    prepare: Callable[[ControlPlane], None] = lambda _: None,
+) -> Iterator[ControlPlane]:
+    """Start all three, yield, stop them.
+
+    `prepare` runs before the controllers start: the garbage collector looks for new kinds of
+    resources only every 30 s.
+    """
     with contextlib.ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dualpace-kube-")))
         etcd_port, peer_port, port = free_port(), free_port(), free_port()
@@ -128,6 +134,7 @@ def control_plane() -> Iterator[ControlPlane]:
             (plane.operator_kubeconfig, "operatortoken"),
         ):
             path.write_text(json.dumps(_kubeconfig(plane, token)))
+        prepare(plane)
         _start(
             stack,
             home / "controllers.log",

@@ -104,7 +104,7 @@ class Kubelets:
                 for pod in self._plane.items("/api/v1/pods?labelSelector=" + names.SERVICE_LABEL):
                     self._step(pod)
                 time.sleep(self._poll_s)
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001 - raised where the block ends
             self.failure = error
 
     def _step(self, pod: dict[str, Any]) -> None:

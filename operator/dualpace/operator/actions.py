@@ -40,7 +40,18 @@ class SetStatus:
     status: dict[str, Any]
 
 
-Action = Apply | Create | Delete | SetStatus
+@dataclass(frozen=True, slots=True)
+class Annotate:
+    """Set one annotation, and leave everything else to whoever owns it."""
+
+    kind: str
+    namespace: str
+    name: str
+    annotation: str
+    value: str
+
+
+Action = Apply | Create | Delete | SetStatus | Annotate
 
 
 def describe(action: Action) -> str:

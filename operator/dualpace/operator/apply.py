@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from dualpace.operator.actions import Action, Apply, Create, Delete, SetStatus, describe
+from dualpace.operator.actions import Action, Annotate, Apply, Create, Delete, SetStatus, describe
 from dualpace.operator.client import ApiClient
 from dualpace.operator.errors import ApiError
 from dualpace.operator.names import FIELD_MANAGER
@@ -72,6 +72,18 @@ async def _do(client: ApiClient, action: Action) -> None:
                     "PATCH",
                     path,
                     body={"status": status},
+                    content_type="application/merge-patch+json",
+                    params={"fieldManager": FIELD_MANAGER},
+                ),
+            )
+        case Annotate(kind, namespace, name, annotation, value):
+            path = f"{collection_path(KINDS[kind], namespace)}/{name}"
+            await _tolerating(
+                _NOT_FOUND,
+                client.request(
+                    "PATCH",
+                    path,
+                    body={"metadata": {"annotations": {annotation: value}}},
                     content_type="application/merge-patch+json",
                     params={"fieldManager": FIELD_MANAGER},
                 ),

@@ -5,6 +5,7 @@ API server: its result is its termination message (`report`). It is tried once; 
 is the plan's to say.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from dualpace.operator import names
@@ -32,15 +33,20 @@ Manifest = dict[str, Any]
 
 
 def profile_job(
-    context: PodContext, cores: CorePlan, fingerprint: Fingerprint, *, attempt: int, request: str
+    context: PodContext,
+    cores: CorePlan,
+    fingerprint: Fingerprint,
+    *,
+    attempt: int,
+    causes: Mapping[str, str],
 ) -> Manifest:
-    """Return the Job of one attempt; `request` is the annotation that it answers, if any."""
+    """Return the Job of one attempt; `causes` are annotations of the profile that it answers."""
     meta = metadata(context, names.PROFILER_COMPONENT, f"-p{attempt}")
     pod_annotations = dict(meta["annotations"])
     meta["annotations"] |= {
         names.ATTEMPT_ANNOTATION: str(attempt),
         names.FINGERPRINT_ANNOTATION: fingerprint.model_dump_json(),
-        names.REQUEST_ANNOTATION: request,
+        **causes,
     }
     pod = pod_base(context) | {
         "restartPolicy": "Never",

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from pydantic import ValidationError
 
 from dualpace.operator import names
-from dualpace.operator.actions import Action, Apply, Create, Delete, SetStatus
+from dualpace.operator.actions import Action, Annotate, Apply, Create, Delete, SetStatus
 from dualpace.operator.cores import CorePlan, CoresError, plan_cores
 from dualpace.operator.fingerprint import fingerprint, model_key
 from dualpace.operator.job import profile_job
@@ -166,11 +166,7 @@ class _Planner:
             return None
         if self.profile is None:
             return "FirstSight", "not measured yet"
-        found = outdated_reason(self.profile, self.spec, self.fingerprint, self.now)
-        pod = self.n.pod
-        if found is None and pod is not None and names.DRIFT_ANNOTATION in pod.id.annotations:
-            return "Drifted", pod.id.annotations[names.DRIFT_ANNOTATION][:256]
-        return found
+        return outdated_reason(self.profile, self.spec, self.fingerprint, self.now)
 
     def _remove_foreign_profile(self) -> None:
         """Delete the profile of an earlier node of this name: the collector may take its time."""
@@ -233,6 +229,7 @@ class _Planner:
     def _note_profile(self, attempt: _Attempt | None) -> None:
         failure = attempt.failure if attempt else ""
         self.result.profile_failure = failure
+        self._note_drift()
         self.result.profiled = (
             self.profile is not None and self.profile.spec is not None and self.outdated is None
         )
@@ -240,6 +237,15 @@ class _Planner:
             status = profile_status(self.profile, self.outdated, failure, self.now)
             if status != self.profile.view.body.get("status"):
                 self._act(SetStatus("NodeProfile", "", self.profile.view.id.name, status))
+
+    def _note_drift(self) -> None:
+        """Keep what a pod's engines report where it outlives the pod, which is taken out for it."""
+        pod, profile = self.n.pod, self.profile
+        if pod is None or profile is None or names.DRIFT_ANNOTATION not in pod.id.annotations:
+            return
+        if profile.view.id.annotations.get(names.DRIFT_ANNOTATION) != pod.id.uid:
+            name = profile.view.id.name
+            self._act(Annotate("NodeProfile", "", name, names.DRIFT_ANNOTATION, pod.id.uid))
 
     def _apply_config(self) -> None:
         """Keep what engines read of their profile and service; an unusable profile changes none."""
@@ -265,14 +271,15 @@ class _Planner:
         """Measure the node if it should and may be; returns whether that goes on."""
         if self.outdated is None or self.spec.update.paused or self.n.node.unschedulable:
             return False
-        request = ""
-        if self.profile is not None:
-            request = self.profile.view.id.annotations.get(names.REQUEST_ANNOTATION, "")
+        asked = self.profile.view.id.annotations if self.profile is not None else {}
+        causes = {
+            key: asked.get(key, "") for key in (names.REQUEST_ANNOTATION, names.DRIFT_ANNOTATION)
+        }
         number = 1
         if attempt is not None:
             same = (
                 _fingerprint_of(attempt.job) == self.fingerprint
-                and attempt.job.id.annotations.get(names.REQUEST_ANNOTATION, "") == request
+                and causes.items() <= attempt.job.id.annotations.items()
             )
             if same and self.now < attempt.retry_at():
                 return False
@@ -286,7 +293,7 @@ class _Planner:
             self._act(
                 Create(
                     profile_job(
-                        self.n.context, cores, self.fingerprint, attempt=number, request=request
+                        self.n.context, cores, self.fingerprint, attempt=number, causes=causes
                     )
                 )
             )

@@ -80,6 +80,7 @@ def profile_object(
             "measuredAt": timestamp(job.finished),
             "job": job.id.uid,
             "request": request,
+            "drift": job.id.annotations.get(names.DRIFT_ANNOTATION, ""),
         },
     }
     if report.topology is not None:
@@ -113,12 +114,15 @@ def effective_document(spec: ProfileSpec) -> str:
 def outdated_reason(
     profile: Profile, service: ServiceSpec, current: Fingerprint, now: datetime
 ) -> tuple[str, str] | None:
-    """Return reason and message if a profile should be measured again, besides drift."""
+    """Return reason and message if a profile should be measured again, or None."""
     if profile.spec is None:
         return "Invalid", profile.fault
     request = profile.view.id.annotations.get(names.REQUEST_ANNOTATION, "")
     if request and request != profile.spec.provenance.request:
         return "Requested", f"annotation {names.REQUEST_ANNOTATION} asks for it"
+    drift = profile.view.id.annotations.get(names.DRIFT_ANNOTATION, "")
+    if drift and drift != profile.spec.provenance.drift:
+        return "Drifted", f"the engines of pod {drift} see other times"
     changes = profile.spec.fingerprint.differences(current)
     if changes:
         return "Outdated", "changed since it was measured: " + "; ".join(changes)

@@ -14,8 +14,7 @@ def plane() -> Iterator[ControlPlane]:
     lacking = kubernetes.missing() or ("no helm" if find("helm") is None else None)
     if lacking is not None:
         pytest.skip(lacking)
-    with kubernetes.control_plane() as running:
-        install(running)
+    with kubernetes.control_plane(install) as running:
         yield running
 
 

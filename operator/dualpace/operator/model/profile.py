@@ -71,6 +71,9 @@ class Provenance(SpecModel):
     request: Annotated[str, StringConstraints(max_length=256)] = Field(
         default="", description="Value of the annotation that asked for it, if one did."
     )
+    drift: Annotated[str, StringConstraints(max_length=256)] = Field(
+        default="", description="UID of the pod whose engines had reported drift, if one did."
+    )
 
 
 class ProfileSpec(SpecModel):
