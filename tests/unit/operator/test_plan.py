@@ -234,11 +234,14 @@ EVENTS = st.sampled_from(
     events=st.lists(EVENTS, max_size=40),
     policy=st.sampled_from(("Anytime", "OnRequest")),
     limit=st.integers(1, 2),
+    from_the_start=st.booleans(),
 )
 def test_any_history_converges_and_respects_the_budget(
-    events: list[str], policy: str, limit: int
+    events: list[str], policy: str, limit: int, from_the_start: bool
 ) -> None:
     cluster = make_cluster(3, profiling={"reprofile": policy}, update={"maxUnavailable": limit})
+    if not from_the_start:
+        cluster.settle()
     for number, event in enumerate(events):
         happen(cluster, event, number)
         check_budget(cluster, cluster.plan(), limit)
