@@ -55,8 +55,9 @@ lint: $(VENV)/dev.stamp ## formatting, lint, types, layers
 	$(BIN)/python -m dualpace.operator.crds --check helm/dualpace-crds/templates
 	$(BIN)/hadolint $(DOCKERFILES)
 
-crds: $(VENV)/dev.stamp ## generate the CRDs from the operator's models
+crds: $(VENV)/dev.stamp ## generate the CRDs from the operator's models, and the chart's README
 	$(BIN)/python -m dualpace.operator.crds helm/dualpace-crds/templates
+	$(BIN)/python -m tests.helm.readme helm/dualpace
 
 format: $(VENV)/dev.stamp ## format the code
 	$(BIN)/ruff format
