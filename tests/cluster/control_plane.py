@@ -57,6 +57,13 @@ class ControlPlane:
     ca: Path
     admin_kubeconfig: Path
     operator_kubeconfig: Path
+    audit_log: Path
+    """One JSON line for every request of the operator's account."""
+
+    def operator_requests(self) -> list[dict[str, Any]]:
+        """What the operator has asked of the API server so far, oldest first."""
+        lines = self.audit_log.read_text().splitlines() if self.audit_log.exists() else []
+        return [json.loads(line) for line in lines]
 
     def request(
         self, method: str, path: str, body: Any = None, content_type: str = "application/json"
@@ -126,6 +133,7 @@ def control_plane(
             ca=home / "certs" / "apiserver.crt",
             admin_kubeconfig=home / "admin.json",
             operator_kubeconfig=home / "operator.json",
+            audit_log=home / "audit.log",
         )
         _start_apiserver(stack, home, client, port)
         _wait_ready(plane, home / "apiserver.log")
@@ -152,6 +160,16 @@ def control_plane(
 
 
 def _start_apiserver(stack: contextlib.ExitStack, home: Path, etcd: str, port: int) -> None:
+    (home / "audit.json").write_text(
+        json.dumps(
+            {
+                "apiVersion": "audit.k8s.io/v1",
+                "kind": "Policy",
+                "omitStages": ["RequestReceived", "ResponseStarted"],
+                "rules": [{"level": "Metadata", "users": [OPERATOR_USER]}, {"level": "None"}],
+            }
+        )
+    )
     _start(
         stack,
         home / "apiserver.log",
@@ -169,6 +187,8 @@ def _start_apiserver(stack: contextlib.ExitStack, home: Path, etcd: str, port: i
         "--authorization-mode=RBAC",
         "--disable-admission-plugins=ServiceAccount",
         "--allow-privileged=true",
+        f"--audit-policy-file={home}/audit.json",
+        f"--audit-log-path={home}/audit.log",
         "--max-requests-inflight=800",
         "--max-mutating-requests-inflight=400",
     )

@@ -7,6 +7,7 @@ API server would see of a real node.
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -80,8 +81,10 @@ class Kubelets:
         plane: ControlPlane,
         reports: Callable[[str], str | None] = lambda node: report(),
         poll_s: float = 0.1,
+        threads: int = 1,
     ) -> None:
         self._plane, self.reports, self._poll_s = plane, reports, poll_s
+        self._pool = ThreadPoolExecutor(threads)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.starts: list[str] = []
@@ -95,14 +98,15 @@ class Kubelets:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+        self._pool.shutdown()
         if self.failure is not None:
             raise self.failure
 
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                for pod in self._plane.items("/api/v1/pods?labelSelector=" + names.SERVICE_LABEL):
-                    self._step(pod)
+                pods = self._plane.items("/api/v1/pods?labelSelector=" + names.SERVICE_LABEL)
+                list(self._pool.map(self._step, pods))
                 time.sleep(self._poll_s)
         except Exception as error:  # noqa: BLE001 - raised where the block ends
             self.failure = error

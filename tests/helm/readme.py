@@ -12,7 +12,9 @@ def text_of(chart: Path) -> str:
     meta = yaml.safe_load((chart / "Chart.yaml").read_text())
     lines = (chart / "values.yaml").read_text().splitlines()
     values = yaml.safe_load("\n".join(lines))
-    rows, path, comment = [], [], ""
+    rows: list[str] = []
+    path: list[str] = []
+    comment = ""
     for line in lines:
         text = line.strip()
         if text.startswith("# --"):

@@ -17,6 +17,7 @@ from tests.cluster.kubelet import Kubelets, make_node, report
 from tests.cluster.operator_process import OperatorProcess
 from tests.cluster.story import PROFILES, Story, profiles_of, until
 from tests.cluster.tools import find
+from tests.e2e.many_nodes import measure
 
 pytestmark = pytest.mark.cluster
 
@@ -208,6 +209,15 @@ def test_a_failed_measurement_leaves_the_last_profile_in_force(
     assert story.configs()["fail-0"]["profile.json"] == good
     kubelets.reports = lambda node: report()
     story.delete()
+
+
+def test_idle_nodes_cost_no_requests(
+    plane: ControlPlane, kubelets: Kubelets, tmp_path: Path
+) -> None:
+    """Those of this module's other operator, which sees the nodes too, are counted as well."""
+    cost = measure(plane, 20, idle_s=5.0, log=tmp_path / "log")
+    assert cost.idle_requests_per_node_and_minute <= 1.0
+    assert cost.rss_mib < 300
 
 
 def test_the_operator_killed_anywhere_converges_to_the_same(

@@ -1,13 +1,14 @@
 """Manifests describe the services as they are, and ask for nothing that they should not."""
 
 import dataclasses
-import importlib
+import importlib.util
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
+from dualpace.core.service import ServiceSettings
 from dualpace.core.settings import parse_settings
 from dualpace.core.wait_closed import WaitSettings
 from dualpace.cpu_engine.settings import CpuEngineSettings
@@ -82,11 +83,11 @@ def test_every_flag_is_taken_by_its_service(
             for flag in container["args"]
         ]
         prefix = f"DUALPACE_{container['name'].upper().replace('-', '_')}_"
-        settings = parse_settings(
+        settings: ServiceSettings = parse_settings(
             SERVICES[container["name"]], flags, {}, program="x", prefix=prefix
         )
         assert settings.termination_log == "/dev/termination-log"
-        assert importlib.import_module(container["command"][2] + ".settings")
+        assert importlib.util.find_spec(container["command"][2] + ".__main__") is not None
 
 
 def test_hooks_and_probes_are_programs_that_take_their_flags(pod: dict[str, Any]) -> None:
