@@ -108,7 +108,13 @@ def test_a_refusal_is_told_in_the_servers_words(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_lasting_failure_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ApiError, match="overloaded"):
-        asyncio.run(ask([(503, {"message": "overloaded"})] * 3, lambda c: c.request("GET", "/x"), monkeypatch))
+        asyncio.run(
+            ask(
+                [(503, {"message": "overloaded"})] * 3,
+                lambda c: c.request("GET", "/x"),
+                monkeypatch,
+            )
+        )
 
 
 def test_credentials_that_expired_are_found_anew(monkeypatch: pytest.MonkeyPatch) -> None:
