@@ -31,10 +31,12 @@ KERNEL_SOURCES := $(shell find kernels -name '*.cpp' -o -name '*.h' -o -name 'CM
 
 KERNEL_CODE := $(filter %.cpp %.h,$(KERNEL_SOURCES))
 
-.PHONY: serve test figures lint format check kernels proto clean help
+DOCKERFILES := $(wildcard services/*/Dockerfile operator/Dockerfile)
+
+.PHONY: serve test figures lint format check kernels proto crds e2e-kill e2e-scale e2e-pod clean help
 
 help:
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
 serve: $(VENV)/serve.stamp ## serve a model: PORT, MODEL, DTYPE, PLACEMENT, DEVICE, FLAGS
 	@exec $(BIN)/dualpace serve $(if $(PORT),--port=$(PORT)) $(if $(MODEL),--model="$$MODEL") \
@@ -53,11 +55,26 @@ lint: $(VENV)/dev.stamp ## formatting, lint, types, layers
 	$(BIN)/clang-format --dry-run -Werror $(KERNEL_CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m dualpace.operator.crds --check helm/dualpace-crds/templates
+	$(BIN)/hadolint $(DOCKERFILES)
+
+crds: $(VENV)/dev.stamp ## generate the CRDs from the operator's models, and the chart's README
+	$(BIN)/python -m dualpace.operator.crds helm/dualpace-crds/templates
+	$(BIN)/python -m tests.helm.readme helm/dualpace
 
 format: $(VENV)/dev.stamp ## format the code
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 	$(BIN)/clang-format -i $(KERNEL_CODE)
+
+e2e-kill: $(VENV)/dev.stamp ## kill the operator at 50 random points on a real control plane
+	eval "$$(.ci/kubernetes-tools)" && $(BIN)/python -m tests.e2e.kill_operator 50
+
+e2e-scale: $(VENV)/dev.stamp ## run the operator on 500 simulated nodes
+	eval "$$(.ci/kubernetes-tools)" && $(BIN)/python -m tests.e2e.many_nodes 500
+
+e2e-pod: $(VENV)/dev.stamp ## build the images and run the rendered pod under podman
+	$(BIN)/python -m tests.e2e.podman_pod
 
 check: lint test ## what CI runs
 

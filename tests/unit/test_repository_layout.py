@@ -8,6 +8,7 @@ ROOTS = [
     REPOSITORY / "libs",
     REPOSITORY / "kernels",
     REPOSITORY / "bench",
+    REPOSITORY / "operator",
     *sorted(path for path in (REPOSITORY / "services").iterdir() if path.is_dir()),
 ]
 SETTINGS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
