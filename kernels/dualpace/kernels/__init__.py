@@ -6,12 +6,24 @@ load_openmp_runtime()  # before anything that imports the native module
 
 from dualpace.kernels.attention import HostArray, paged_attention_decode  # noqa: E402
 from dualpace.kernels.capabilities import Capabilities, capabilities  # noqa: E402
+from dualpace.kernels.linear import (  # noqa: E402
+    WEIGHT_FORMATS,
+    PackedLinear,
+    holds_exactly,
+    multiply_adds,
+    packed_memory,
+)
 from dualpace.kernels.memory import stream_read  # noqa: E402
 
 __all__ = [
+    "WEIGHT_FORMATS",
     "Capabilities",
     "HostArray",
+    "PackedLinear",
     "capabilities",
+    "holds_exactly",
+    "multiply_adds",
+    "packed_memory",
     "paged_attention_decode",
     "stream_read",
 ]

@@ -6,6 +6,9 @@ def compiled_isas() -> list[str]:
 def available_isas() -> list[str]:
     """Compiled levels that this machine runs."""
 
+def portable_twins() -> list[str]:
+    """Levels' logic on any processor; for tests."""
+
 def dispatched_isa() -> str:
     """The level used by default."""
 
@@ -30,6 +33,34 @@ def attention_plan(
     lengths: object, *, kv_heads: int, window: int, num_parts: int
 ) -> list[tuple[int, int]]:
     """Bounds of the parts, as (sequence * kv_heads + kv head, span)."""
+
+class PackedLinear:
+    """See dualpace.kernels.PackedLinear."""
+
+    def __init__(
+        self, weight: object, bias: object | None, *, format: str, group: int, num_threads: int
+    ) -> None: ...
+    def multiply(
+        self, x: object, out: object, *, rounding: bool, num_threads: int, isa: str | None
+    ) -> None: ...
+    def unpack(self, out: object) -> None: ...
+    @property
+    def outputs(self) -> int: ...
+    @property
+    def inputs(self) -> int: ...
+    @property
+    def num_bytes(self) -> int: ...
+    @property
+    def format(self) -> str: ...
+
+def holds_exactly(weight: object, *, format: str, num_threads: int) -> bool:
+    """See dualpace.kernels.holds_exactly."""
+
+def multiply_adds(steps: int, *, rounding: bool, num_threads: int, isa: str | None) -> int:
+    """See dualpace.kernels.multiply_adds."""
+
+def huge_memory_use() -> tuple[int, int]:
+    """Bytes held for packed weights, and how many of them lie on huge pages."""
 
 def paged_attention_decode(
     query: object,
