@@ -6,6 +6,7 @@
 namespace dualpace {
 
 void bind_attention_plan(nanobind::module_& module);
+void bind_host_decoder(nanobind::module_& module);
 void bind_linear(nanobind::module_& module);
 void bind_paged_attention(nanobind::module_& module);
 void bind_stream_read(nanobind::module_& module);

@@ -12,21 +12,13 @@
 #include "dualpace/threads.h"
 
 namespace nb = nanobind;
-using Code = nb::dlpack::dtype_code;
 
 namespace dualpace {
 namespace {
 
-ElementType weight_type(const ArrayView& weight) {
-    if (weight.is(Code::Float, 32)) return ElementType::kFloat32;
-    if (weight.is(Code::Float, 16)) return ElementType::kFloat16;
-    if (weight.is(Code::Bfloat, 16)) return ElementType::kBFloat16;
-    weight.refuse("is " + weight.dtype_name() + ", it must be float32, float16 or bfloat16");
-}
-
 MatrixSource source_of(const ArrayView& weight) {
     weight.require_rank({"outputs", "inputs"});
-    return {weight.data(), weight_type(weight), weight.size(0), weight.size(1), nullptr};
+    return {weight.data(), weight.element_type(), weight.size(0), weight.size(1), nullptr};
 }
 
 void pack(PackedLinear* self, nb::handle weight, nb::handle bias, std::string_view format,

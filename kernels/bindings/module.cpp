@@ -56,6 +56,7 @@ NB_MODULE(_native, module) {
                "Threads that the runtime would use by itself.");
     bind_attention_plan(module);
     bind_linear(module);
+    bind_host_decoder(module);
     bind_paged_attention(module);
     bind_stream_read(module);
 }

@@ -6,6 +6,12 @@ load_openmp_runtime()  # before anything that imports the native module
 
 from dualpace.kernels.attention import HostArray, paged_attention_decode  # noqa: E402
 from dualpace.kernels.capabilities import Capabilities, capabilities  # noqa: E402
+from dualpace.kernels.decoder import (  # noqa: E402
+    DecoderSizes,
+    HostDecoder,
+    HostLayer,
+    StageSeconds,
+)
 from dualpace.kernels.linear import (  # noqa: E402
     WEIGHT_FORMATS,
     PackedLinear,
@@ -18,8 +24,12 @@ from dualpace.kernels.memory import stream_read  # noqa: E402
 __all__ = [
     "WEIGHT_FORMATS",
     "Capabilities",
+    "DecoderSizes",
     "HostArray",
+    "HostDecoder",
+    "HostLayer",
     "PackedLinear",
+    "StageSeconds",
     "capabilities",
     "holds_exactly",
     "multiply_adds",

@@ -62,6 +62,58 @@ def multiply_adds(steps: int, *, rounding: bool, num_threads: int, isa: str | No
 def huge_memory_use() -> tuple[int, int]:
     """Bytes held for packed weights, and how many of them lie on huge pages."""
 
+class HostDecoder:
+    """See dualpace.kernels.HostDecoder."""
+
+    def __init__(
+        self,
+        *,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        inner: int,
+        norm_eps: float,
+        attention_scale: float,
+        embedding_scale: float,
+    ) -> None: ...
+    def set_ends(self, *, embedding: object, final_norm: object, head: PackedLinear) -> None: ...
+    def add_layer(
+        self,
+        *,
+        input_norm: object,
+        qkv: PackedLinear,
+        q_norm: object | None,
+        k_norm: object | None,
+        output: PackedLinear,
+        output_norm: object | None,
+        feed_forward_norm: object,
+        gate_up: PackedLinear,
+        down: PackedLinear,
+        feed_forward_output_norm: object | None,
+        rope: object,
+        activation: str,
+        window: int,
+    ) -> None: ...
+    def complete(self) -> None: ...
+    def step(
+        self,
+        *,
+        token_ids: object,
+        rows: object,
+        lengths: object,
+        block_tables: object,
+        kv: object,
+        logits: object,
+        best: object,
+        finite: object,
+        rounding: bool,
+        num_threads: int,
+        isa: str | None,
+    ) -> None: ...
+    @property
+    def stage_seconds(self) -> list[float]:
+        """Of all steps: embed, pre-attention, attention, post-attention, head."""
+
 def paged_attention_decode(
     query: object,
     kv: object,

@@ -36,6 +36,7 @@ from dualpace.ipc.layout import ArenaGeometry
 from dualpace.models.arena_pool import KV_DTYPES, arena_pool
 from dualpace.models.attention import PagedAttention
 from dualpace.models.decoder import Decoder
+from dualpace.models.host_step import HostStep, host_step
 from dualpace.models.kv_pool import KvPool
 from dualpace.scheduling.cpu import HostLimits, HostScheduler
 from dualpace.scheduling.gpu import GpuScheduler
@@ -44,6 +45,7 @@ from dualpace.scheduling.placement import placement_from_text
 from dualpace.testing.clock import ManualClock
 
 GATEWAY_ID = 1
+_HOST_THREADS = 2
 SESSION = 1
 
 
@@ -200,7 +202,7 @@ class InProcessNode:
         )
         self.cpu = CpuEngine(
             scheduler=self.host_scheduler,
-            runner=HostRunner(decoder, self.arena, attention, grammars),
+            runner=HostRunner(_host_step(decoder, self.arena, attention), self.arena, grammars),
             arena=self.arena,
             inbox=self.cpu_inbox,
             gateways=_GatewayPort(Engine.CPU, self.received),
@@ -266,6 +268,13 @@ class InProcessNode:
     def close(self) -> None:
         """Free the arena."""
         self.arena.close()
+
+
+def _host_step(decoder: Decoder, arena: Arena, attention: PagedAttention) -> HostStep:
+    """Native where the decoder's linear maps are; stage by stage with torch's."""
+    return host_step(
+        decoder, arena_pool(arena), arena.block_tables, attention, num_threads=_HOST_THREADS
+    )
 
 
 def _geometry(decoder: Decoder, sizes: NodeSizes) -> ArenaGeometry:

@@ -25,9 +25,11 @@ from dualpace.ipc.layout import ArenaGeometry
 from dualpace.ipc.pulse import STATUS_INTERVAL_S
 from dualpace.ipc.rpc import CPU_SOCKET, engine_handler, handoff_handler
 from dualpace.ipc.serving import io_thread, serve_socket
-from dualpace.models.arena_pool import TORCH_DTYPES
+from dualpace.models.arena_pool import TORCH_DTYPES, arena_pool
 from dualpace.models.decoder import Decoder
 from dualpace.models.host_attention import host_attention
+from dualpace.models.host_linear import host_linear
+from dualpace.models.host_step import HostStep, host_step
 from dualpace.models.loader import load_decoder
 from dualpace.models.progress import log_progress
 from dualpace.scheduling.cpu import HostLimits, HostScheduler
@@ -46,7 +48,7 @@ def _serve(settings: CpuEngineSettings, stop: StopRequest) -> None:
     checkpoint = open_checkpoint(Path(settings.model))
     decoder = None
     if settings.dtype != "auto":  # else the arena says
-        decoder = _load(checkpoint, getattr(torch, settings.dtype), stop)
+        decoder = _load(settings, checkpoint, getattr(torch, settings.dtype), stop)
     log.info("waiting for the arena in %s", settings.run_dir)
     arena = Arena.attach(
         Path(settings.run_dir),
@@ -57,7 +59,7 @@ def _serve(settings: CpuEngineSettings, stop: StopRequest) -> None:
     if decoder is None:
         geometry = arena.geometry
         longest = geometry.max_blocks_per_sequence * geometry.block_size
-        decoder = _load(checkpoint, TORCH_DTYPES[geometry.kv_dtype], stop, longest)
+        decoder = _load(settings, checkpoint, TORCH_DTYPES[geometry.kv_dtype], stop, longest)
     try:
         with closing(Grammars(vocabulary_of(checkpoint))) as grammars:
             _run(
@@ -89,7 +91,7 @@ def _run(
         device = HandoffServer(io, arena.generation, inbox.put)
         engine = CpuEngine(
             scheduler=HostScheduler(_limits(settings, arena.geometry)),
-            runner=HostRunner(decoder, arena, host_attention(settings.num_threads), grammars),
+            runner=HostRunner(_step(settings, decoder, arena), arena, grammars),
             arena=arena,
             inbox=inbox,
             gateways=gateways,
@@ -143,14 +145,31 @@ def _log_ready(settings: CpuEngineSettings, decoder: Decoder, geometry: ArenaGeo
 
 
 def _load(
-    checkpoint: Checkpoint, dtype: torch.dtype, stop: StopRequest, longest: int | None = None
+    settings: CpuEngineSettings,
+    checkpoint: Checkpoint,
+    dtype: torch.dtype,
+    stop: StopRequest,
+    longest: int | None = None,
 ) -> Decoder:
     return load_decoder(
         checkpoint,
         dtype=dtype,
         device=torch.device("cpu"),
+        linear=host_linear(
+            settings.num_threads, weights=settings.weights, int8_group=settings.int8_group
+        ),
         progress=log_progress(log, "loading weights", stop.check),
         max_positions=longest,
+    )
+
+
+def _step(settings: CpuEngineSettings, decoder: Decoder, arena: Arena) -> HostStep:
+    return host_step(
+        decoder,
+        arena_pool(arena),
+        arena.block_tables,
+        host_attention(settings.num_threads),
+        num_threads=settings.num_threads,
     )
 
 

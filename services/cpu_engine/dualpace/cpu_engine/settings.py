@@ -22,6 +22,15 @@ class CpuEngineSettings(ServiceSettings):
         default="auto",
         choices=("auto", "float32", "bfloat16", "float16"),
     )
+    weights: str = setting(
+        "Format that weights are packed in; auto takes the narrowest that changes no weight.",
+        default="auto",
+        choices=("auto", "float32", "bfloat16", "float16", "int8"),
+    )
+    int8_group: int = setting(
+        "Inputs that share a scale where weights are int8, a multiple of 16; 0: all of an output.",
+        default=0,
+    )
     max_batch: int = setting("Most sequences that one iteration advances.", default=256)
     threads: int = setting("Compute threads; 0 takes every allowed CPU.", default=0)
     attach_timeout_s: float = setting(
@@ -35,6 +44,10 @@ class CpuEngineSettings(ServiceSettings):
         require(self.max_batch > 0, "max_batch must be positive")
         require(self.orphan_grace_s >= 0, "orphan_grace_s must not be negative")
         require(self.threads >= 0, "threads must not be negative")
+        require(
+            self.int8_group >= 0 and self.int8_group % 16 == 0,
+            "int8_group must be 0 or a positive multiple of 16",
+        )
         require(Path(self.run_dir).is_dir(), f"run_dir: {self.run_dir} is not a directory")
 
     @property
