@@ -9,6 +9,7 @@ void bind_attention_plan(nanobind::module_& module);
 void bind_host_decoder(nanobind::module_& module);
 void bind_linear(nanobind::module_& module);
 void bind_paged_attention(nanobind::module_& module);
+void bind_pinning(nanobind::module_& module);
 void bind_stream_read(nanobind::module_& module);
 
 }  // namespace dualpace

@@ -58,6 +58,7 @@ NB_MODULE(_native, module) {
     bind_linear(module);
     bind_host_decoder(module);
     bind_paged_attention(module);
+    bind_pinning(module);
     bind_stream_read(module);
 }
 

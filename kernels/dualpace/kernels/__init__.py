@@ -20,6 +20,7 @@ from dualpace.kernels.linear import (  # noqa: E402
     packed_memory,
 )
 from dualpace.kernels.memory import stream_read  # noqa: E402
+from dualpace.kernels.pinning import pin_threads, thread_affinities  # noqa: E402
 
 __all__ = [
     "WEIGHT_FORMATS",
@@ -35,5 +36,7 @@ __all__ = [
     "multiply_adds",
     "packed_memory",
     "paged_attention_decode",
+    "pin_threads",
     "stream_read",
+    "thread_affinities",
 ]

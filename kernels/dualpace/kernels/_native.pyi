@@ -1,5 +1,7 @@
 """Native kernels."""
 
+from collections.abc import Sequence
+
 def compiled_isas() -> list[str]:
     """Levels that were compiled, rising."""
 
@@ -128,6 +130,12 @@ def paged_attention_decode(
     isa: str | None,
 ) -> None:
     """See dualpace.kernels.paged_attention_decode."""
+
+def pin_threads(cpus: Sequence[int]) -> None:
+    """See dualpace.kernels.pin_threads."""
+
+def thread_affinities(num_threads: int) -> list[list[int]]:
+    """See dualpace.kernels.thread_affinities."""
 
 def stream_read(words: object, *, num_threads: int) -> int:
     """See dualpace.kernels.stream_read."""

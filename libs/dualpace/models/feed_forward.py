@@ -36,7 +36,7 @@ class MixtureOfExperts:
 
     def __init__(self, router: Linear, experts: Sequence[GatedMlp], config: MoeConfig) -> None:
         self._router = router
-        self._experts = experts
+        self.experts = experts
         self._config = config
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -48,6 +48,6 @@ class MixtureOfExperts:
         output = torch.zeros_like(x)
         for expert in torch.unique(chosen).tolist():
             tokens, ranks = (chosen == expert).nonzero(as_tuple=True)
-            contribution = self._experts[expert](x[tokens]) * weights[tokens, ranks, None]
+            contribution = self.experts[expert](x[tokens]) * weights[tokens, ranks, None]
             output.index_add_(0, tokens, contribution.to(x.dtype))
         return output

@@ -13,7 +13,9 @@ from dualpace.core.errors import PeerLostError
 from dualpace.core.process import StopRequest
 from dualpace.core.request import Engine
 from dualpace.core.service import service_main
+from dualpace.cpu_engine.cores import CorePlan, plan_cores, read_machine
 from dualpace.cpu_engine.engine import CpuEngine
+from dualpace.cpu_engine.report import HostReport, host_report, pin_compute
 from dualpace.cpu_engine.runner import HostRunner
 from dualpace.cpu_engine.settings import CpuEngineSettings
 from dualpace.grammar import Grammars, vocabulary_of
@@ -44,11 +46,12 @@ def main() -> int:
 
 def _serve(settings: CpuEngineSettings, stop: StopRequest) -> None:
     stop.install_signals()
-    torch.set_num_threads(settings.num_threads)
+    cores = plan_cores(read_machine(), threads=settings.threads, pin=settings.pin)
+    torch.set_num_threads(cores.num_threads)
     checkpoint = open_checkpoint(Path(settings.model))
     decoder = None
     if settings.dtype != "auto":  # else the arena says
-        decoder = _load(settings, checkpoint, getattr(torch, settings.dtype), stop)
+        decoder = _load(settings, cores, checkpoint, getattr(torch, settings.dtype), stop)
     log.info("waiting for the arena in %s", settings.run_dir)
     arena = Arena.attach(
         Path(settings.run_dir),
@@ -59,11 +62,12 @@ def _serve(settings: CpuEngineSettings, stop: StopRequest) -> None:
     if decoder is None:
         geometry = arena.geometry
         longest = geometry.max_blocks_per_sequence * geometry.block_size
-        decoder = _load(settings, checkpoint, TORCH_DTYPES[geometry.kv_dtype], stop, longest)
+        decoder = _load(settings, cores, checkpoint, TORCH_DTYPES[geometry.kv_dtype], stop, longest)
     try:
         with closing(Grammars(vocabulary_of(checkpoint))) as grammars:
             _run(
                 settings,
+                cores=cores,
                 decoder=decoder,
                 arena=arena,
                 facts=_facts(checkpoint, arena.geometry),
@@ -78,6 +82,7 @@ def _serve(settings: CpuEngineSettings, stop: StopRequest) -> None:
 def _run(
     settings: CpuEngineSettings,
     *,
+    cores: CorePlan,
     decoder: Decoder,
     arena: Arena,
     facts: EngineFacts,
@@ -89,9 +94,11 @@ def _run(
     with io_thread() as io:
         gateways = EngineServer(io, facts, inbox.put)
         device = HandoffServer(io, arena.generation, inbox.put)
+        step = _step(cores, decoder, arena)
+        runner = HostRunner(step, arena, grammars)
         engine = CpuEngine(
             scheduler=HostScheduler(_limits(settings, arena.geometry)),
-            runner=HostRunner(_step(settings, decoder, arena), arena, grammars),
+            runner=runner,
             arena=arena,
             inbox=inbox,
             gateways=gateways,
@@ -101,7 +108,12 @@ def _run(
         )
         handlers = (engine_handler(gateways.session), handoff_handler(device.session))
         with serve_socket(io, Path(settings.run_dir) / CPU_SOCKET, handlers):
-            _log_ready(settings, decoder, arena.geometry)
+            # Last: threads that are started afterwards inherit this one's processor.
+            if cores.cpus:
+                pin_compute(cores.cpus)
+            report = host_report(decoder, step, cores)
+            runner.add_gauges(report.gauges())
+            _log_ready(report, decoder, arena.geometry)
             while not stop.requested:
                 if not engine.step():
                     inbox.wait(STATUS_INTERVAL_S)
@@ -133,10 +145,11 @@ def _facts(checkpoint: Checkpoint, geometry: ArenaGeometry) -> EngineFacts:
     )
 
 
-def _log_ready(settings: CpuEngineSettings, decoder: Decoder, geometry: ArenaGeometry) -> None:
+def _log_ready(report: HostReport, decoder: Decoder, geometry: ArenaGeometry) -> None:
+    for line in report.lines():
+        log.info("%s", line)
     log.info(
-        "ready: %d compute threads, %s, %d KV blocks of %d tokens, %d slots",
-        settings.num_threads,
+        "ready: %s, %d KV blocks of %d tokens, %d slots",
         str(decoder.dtype).removeprefix("torch."),
         geometry.num_blocks,
         geometry.block_size,
@@ -144,8 +157,9 @@ def _log_ready(settings: CpuEngineSettings, decoder: Decoder, geometry: ArenaGeo
     )
 
 
-def _load(
+def _load(  # noqa: PLR0917
     settings: CpuEngineSettings,
+    cores: CorePlan,
     checkpoint: Checkpoint,
     dtype: torch.dtype,
     stop: StopRequest,
@@ -156,20 +170,20 @@ def _load(
         dtype=dtype,
         device=torch.device("cpu"),
         linear=host_linear(
-            settings.num_threads, weights=settings.weights, int8_group=settings.int8_group
+            cores.num_threads, weights=settings.weights, int8_group=settings.int8_group
         ),
         progress=log_progress(log, "loading weights", stop.check),
         max_positions=longest,
     )
 
 
-def _step(settings: CpuEngineSettings, decoder: Decoder, arena: Arena) -> HostStep:
+def _step(cores: CorePlan, decoder: Decoder, arena: Arena) -> HostStep:
     return host_step(
         decoder,
         arena_pool(arena),
         arena.block_tables,
-        host_attention(settings.num_threads),
-        num_threads=settings.num_threads,
+        host_attention(cores.num_threads),
+        num_threads=cores.num_threads,
     )
 
 

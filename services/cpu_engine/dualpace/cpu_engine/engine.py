@@ -7,6 +7,7 @@ gateway, and a gpu-engine that is slow, stopped or gone changes nothing for the 
 """
 
 import logging
+from collections.abc import Mapping
 from typing import Protocol
 
 from dualpace.core.clock import Clock
@@ -47,6 +48,10 @@ class Runner(Protocol):
 
     def execute(self, plan: HostPlan) -> list[Sample | Failure]:
         """Advance every row by one token, and commit the step to the sequence table."""
+        ...
+
+    def gauges(self) -> Mapping[str, float]:
+        """Return numbers of its own for metrics."""
         ...
 
 
@@ -116,6 +121,7 @@ class CpuEngine:
             "steps_total": self._pulse.steps,
             "tokens_total": self._tokens,
             "device_connected": self._session is not None,
+            **self._runner.gauges(),
         }
 
     def _receive(self, item: CpuInput) -> None:

@@ -4,6 +4,9 @@ After each iteration it commits the step to the sequence table, so that the aren
 far every sequence has come.
 """
 
+from collections.abc import Mapping
+from dataclasses import asdict
+
 import numpy as np
 
 from dualpace.ipc.arena import Arena
@@ -20,6 +23,17 @@ class HostRunner:
         self._step = step
         self._arena = arena
         self._sampler = RowSampler(grammars)
+        self._facts: dict[str, float] = {}
+
+    def add_gauges(self, facts: Mapping[str, float]) -> None:
+        """Add numbers that do not change to the gauges."""
+        self._facts.update(facts)
+
+    def gauges(self) -> dict[str, float]:
+        """Return numbers for metrics: what was added, and where the time of steps went."""
+        seconds = self._step.seconds()
+        stages = {} if seconds is None else asdict(seconds)
+        return self._facts | {f"{stage}_seconds_total": s for stage, s in stages.items()}
 
     def write_tables(self, writes: tuple[TableWrite, ...]) -> None:
         """Enter newly held blocks into the block tables."""

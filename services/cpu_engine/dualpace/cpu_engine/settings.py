@@ -1,6 +1,5 @@
 """Settings of the cpu-engine."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +31,15 @@ class CpuEngineSettings(ServiceSettings):
         default=0,
     )
     max_batch: int = setting("Most sequences that one iteration advances.", default=256)
-    threads: int = setting("Compute threads; 0 takes every allowed CPU.", default=0)
+    threads: int = setting(
+        "Compute threads; 0 takes one for each allowed core, less one where those are over two.",
+        default=0,
+    )
+    pin: str = setting(
+        "Ties compute threads to cores; auto does so where a core is left for everything else.",
+        default="auto",
+        choices=("auto", "on", "off"),
+    )
     attach_timeout_s: float = setting(
         "How long to wait for the gpu-engine to make the arena.", default=600.0
     )
@@ -49,8 +56,3 @@ class CpuEngineSettings(ServiceSettings):
             "int8_group must be 0 or a positive multiple of 16",
         )
         require(Path(self.run_dir).is_dir(), f"run_dir: {self.run_dir} is not a directory")
-
-    @property
-    def num_threads(self) -> int:
-        """Compute threads to use."""
-        return self.threads or len(os.sched_getaffinity(0))
