@@ -104,10 +104,19 @@ void ArrayView::require_size(int axis, const char* axis_name, std::int64_t size,
 
 void* ArrayView::checked(nb::dlpack::dtype_code code, int bits) const {
     if (!is(code, bits)) {
-        const char* kind = code == nb::dlpack::dtype_code::Float ? "float" : "int";
+        const char* kind = code == nb::dlpack::dtype_code::Float  ? "float"
+                           : code == nb::dlpack::dtype_code::Bool ? "bool"
+                                                                  : "int";
         refuse("is " + dtype_name() + ", it must be " + kind + std::to_string(bits));
     }
     return const_cast<void*>(data());
+}
+
+ElementType ArrayView::element_type() const {
+    if (is(nb::dlpack::dtype_code::Float, 32)) return ElementType::kFloat32;
+    if (is(nb::dlpack::dtype_code::Float, 16)) return ElementType::kFloat16;
+    if (is(nb::dlpack::dtype_code::Bfloat, 16)) return ElementType::kBFloat16;
+    refuse("is " + dtype_name() + ", it must be float32, float16 or bfloat16");
 }
 
 std::string ArrayView::dtype_name() const {
@@ -118,6 +127,7 @@ std::string ArrayView::dtype_name() const {
         case nb::dlpack::dtype_code::Float: kind = "float"; break;
         case nb::dlpack::dtype_code::Bfloat: kind = "bfloat"; break;
         case nb::dlpack::dtype_code::Complex: kind = "complex"; break;
+        case nb::dlpack::dtype_code::Bool: return "bool";
         default: return kind + std::to_string(tensor_.dtype.bits) + " bits";
     }
     return kind + std::to_string(tensor_.dtype.bits);

@@ -9,6 +9,8 @@
 #include <initializer_list>
 #include <string>
 
+#include "dualpace/element.h"
+
 namespace dualpace {
 
 enum class Access { kRead, kWrite };
@@ -47,6 +49,14 @@ class ArrayView {
     const std::uint64_t* int64s() const {
         return static_cast<const std::uint64_t*>(checked(nanobind::dlpack::dtype_code::Int, 64));
     }
+    std::int64_t* writable_int64s() const {
+        return static_cast<std::int64_t*>(checked(nanobind::dlpack::dtype_code::Int, 64));
+    }
+    bool* writable_bools() const {
+        return static_cast<bool*>(checked(nanobind::dlpack::dtype_code::Bool, 8));
+    }
+    // Throws std::invalid_argument unless float32, float16 or bfloat16.
+    ElementType element_type() const;
     const void* data() const {
         return static_cast<const char*>(tensor_.data) + tensor_.byte_offset;
     }

@@ -39,6 +39,9 @@ NB_MODULE(_native, module) {
         "available_isas", [] { return names_of(available_isas()); },
         "Compiled levels that this machine runs.");
     module.def(
+        "portable_twins", [] { return names_of(portable_twins()); },
+        "Levels' logic on any processor; for tests.");
+    module.def(
         "dispatched_isa", [] { return std::string(isa_name(dispatched_isa())); },
         "The level used by default.");
     module.def("set_max_isa", &cap_isa, nb::arg("name").none(),
@@ -53,7 +56,10 @@ NB_MODULE(_native, module) {
                "Threads that the runtime would use by itself.");
     bind_attention_plan(module);
     bind_doorbell(module);
+    bind_linear(module);
+    bind_host_decoder(module);
     bind_paged_attention(module);
+    bind_pinning(module);
     bind_stream_read(module);
 }
 

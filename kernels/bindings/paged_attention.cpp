@@ -9,17 +9,9 @@
 #include "dualpace/threads.h"
 
 namespace nb = nanobind;
-using Code = nb::dlpack::dtype_code;
 
 namespace dualpace {
 namespace {
-
-ElementType kv_type(const ArrayView& kv) {
-    if (kv.is(Code::Float, 32)) return ElementType::kFloat32;
-    if (kv.is(Code::Float, 16)) return ElementType::kFloat16;
-    if (kv.is(Code::Bfloat, 16)) return ElementType::kBFloat16;
-    kv.refuse("is " + kv.dtype_name() + ", it must be float32, float16 or bfloat16");
-}
 
 struct Arrays {
     ArrayView query, kv, block_tables, rows, lengths, out;
@@ -57,7 +49,7 @@ PagedAttentionArgs to_args(const Arrays& a, float scale, std::int64_t window) {
     args.block_size = a.kv.size(3);
     args.num_tables = a.block_tables.size(0);
     args.table_width = a.block_tables.size(1);
-    args.kv_type = kv_type(a.kv);
+    args.kv_type = a.kv.element_type();
     args.scale = scale;
     args.window = window;
     return args;

@@ -18,9 +18,9 @@ struct Leaf {
     std::uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
 };
 
-Leaf cpuid(std::uint32_t leaf) {
+Leaf cpuid(std::uint32_t leaf, std::uint32_t subleaf = 0) {
     Leaf r;
-    if (__get_cpuid_count(leaf, 0, &r.eax, &r.ebx, &r.ecx, &r.edx) == 0) return {};
+    if (__get_cpuid_count(leaf, subleaf, &r.eax, &r.ebx, &r.ecx, &r.edx) == 0) return {};
     return r;
 }
 
@@ -42,6 +42,7 @@ constexpr std::uint32_t kLeaf1Ecx =
     bit(12) | bit(27) | bit(28) | bit(29);  // FMA, OSXSAVE, AVX, F16C
 constexpr std::uint32_t kLeaf7Avx2 = bit(5);
 constexpr std::uint32_t kLeaf7Avx512 = bit(16) | bit(17) | bit(30) | bit(31);  // F, DQ, BW, VL
+constexpr std::uint32_t kLeaf7Sub1Avx512Bf16 = bit(5);
 constexpr std::uint64_t kAvxState = bit(1) | bit(2);  // SSE, upper halves of YMM
 constexpr std::uint64_t kAvx512State = kAvxState | bit(5) | bit(6) | bit(7);  // masks, ZMM
 
@@ -54,7 +55,9 @@ bool host_supports(Isa isa) {
     const std::uint64_t saved = saved_state();
     const bool avx2 = has_all(saved, kAvxState) && has_all(seven.ebx, kLeaf7Avx2);
     if (isa == Isa::kAvx2) return avx2;
-    return avx2 && has_all(saved, kAvx512State) && has_all(seven.ebx, kLeaf7Avx512);
+    const bool avx512 = avx2 && has_all(saved, kAvx512State) && has_all(seven.ebx, kLeaf7Avx512);
+    if (isa == Isa::kAvx512) return avx512;
+    return avx512 && has_all(cpuid(7, 1).eax, kLeaf7Sub1Avx512Bf16);
 }
 #else
 bool host_supports(Isa isa) { return isa == Isa::kGeneric; }

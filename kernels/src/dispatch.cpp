@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "dualpace/dense_kernels.h"
 #include "dualpace/isa.h"
 #include "dualpace/span_kernels.h"
 
@@ -14,10 +15,40 @@ namespace {
 struct Level {
     Isa isa;
     std::string_view name;
+    const SpanKernels* span;
+    const DenseKernels* dense;
 };
 
+// Every level that this library was compiled for, rising.
 constexpr Level kLevels[] = {
-    {Isa::kGeneric, "generic"}, {Isa::kAvx2, "avx2"}, {Isa::kAvx512, "avx512"}};
+    {Isa::kGeneric, "generic", &kSpanKernelsGeneric, &kDenseKernelsGeneric},
+#if defined(DUALPACE_X86)
+    {Isa::kAvx2, "avx2", &kSpanKernelsAvx2, &kDenseKernelsAvx2},
+    {Isa::kAvx512, "avx512", &kSpanKernelsAvx512, &kDenseKernelsAvx512},
+    {Isa::kAvx512Bf16, "avx512bf16", &kSpanKernelsAvx512, &kDenseKernelsAvx512Bf16},
+#endif
+};
+
+constexpr Level kTwins[] = {
+    {Isa::kPortable512, "portable-avx512", &kSpanKernelsPortable512, &kDenseKernelsPortable512},
+    {Isa::kPortableBf16, "portable-avx512bf16", &kSpanKernelsPortable512,
+     &kDenseKernelsPortableBf16},
+};
+
+const Level* find(Isa isa) {
+    for (const Level& level : kLevels) {
+        if (level.isa == isa) return &level;
+    }
+    for (const Level& twin : kTwins) {
+        if (twin.isa == isa) return &twin;
+    }
+    return nullptr;
+}
+
+bool is_twin(Isa isa) {
+    return std::any_of(std::begin(kTwins), std::end(kTwins),
+                       [isa](const Level& twin) { return twin.isa == isa; });
+}
 
 std::atomic<std::optional<Isa>> current_cap{std::nullopt};
 
@@ -39,7 +70,7 @@ const std::vector<Isa>& available() {
 
 }  // namespace
 
-std::string_view isa_name(Isa isa) { return kLevels[static_cast<std::size_t>(isa)].name; }
+std::string_view isa_name(Isa isa) { return find(isa)->name; }
 
 Isa parse_isa(std::string_view name) {
     std::vector<Isa> known;
@@ -47,21 +78,35 @@ Isa parse_isa(std::string_view name) {
         if (level.name == name) return level.isa;
         known.push_back(level.isa);
     }
+    for (const Level& twin : kTwins) {
+        if (twin.name == name) return twin.isa;
+    }
     throw std::invalid_argument("isa: '" + std::string(name) + "' is not one of " +
                                 names_of(known));
 }
 
 std::vector<Isa> compiled_isas() {
-#if defined(DUALPACE_X86)
-    return {Isa::kGeneric, Isa::kAvx2, Isa::kAvx512};
-#else
-    return {Isa::kGeneric};
-#endif
+    std::vector<Isa> isas;
+    for (const Level& level : kLevels) isas.push_back(level.isa);
+    return isas;
+}
+
+std::vector<Isa> portable_twins() {
+    std::vector<Isa> isas;
+    for (const Level& twin : kTwins) isas.push_back(twin.isa);
+    return isas;
 }
 
 std::vector<Isa> available_isas() { return available(); }
 
-void set_max_isa(std::optional<Isa> cap) { current_cap = cap; }
+void set_max_isa(std::optional<Isa> cap) {
+    if (cap && is_twin(*cap)) {
+        throw std::invalid_argument("isa: '" + std::string(isa_name(*cap)) +
+                                    "' is for tests; it is not one of " +
+                                    names_of(compiled_isas()));
+    }
+    current_cap = cap;
+}
 
 std::optional<Isa> max_isa() { return current_cap; }
 
@@ -76,6 +121,7 @@ Isa dispatched_isa() {
 
 Isa resolve_isa(std::optional<Isa> requested) {
     if (!requested) return dispatched_isa();
+    if (is_twin(*requested)) return *requested;
     const std::vector<Isa>& isas = available();
     if (std::find(isas.begin(), isas.end(), *requested) == isas.end()) {
         throw std::invalid_argument("isa: '" + std::string(isa_name(*requested)) +
@@ -84,14 +130,8 @@ Isa resolve_isa(std::optional<Isa> requested) {
     return *requested;
 }
 
-const SpanKernels& span_kernels(Isa isa) {
-    switch (isa) {
-#if defined(DUALPACE_X86)
-        case Isa::kAvx2: return kSpanKernelsAvx2;
-        case Isa::kAvx512: return kSpanKernelsAvx512;
-#endif
-        default: return kSpanKernelsGeneric;
-    }
-}
+const SpanKernels& span_kernels(Isa isa) { return *find(isa)->span; }
+
+const DenseKernels& dense_kernels(Isa isa) { return *find(isa)->dense; }
 
 }  // namespace dualpace

@@ -6,6 +6,6 @@
 
 namespace dualpace {
 
-const SpanKernels kSpanKernelsAvx2 = kTable;
+const SpanKernels kSpanKernelsAvx2 = span_table<Avx2>();
 
 }  // namespace dualpace

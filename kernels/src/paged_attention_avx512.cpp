@@ -6,6 +6,6 @@
 
 namespace dualpace {
 
-const SpanKernels kSpanKernelsAvx512 = kTable;
+const SpanKernels kSpanKernelsAvx512 = span_table<Avx512>();
 
 }  // namespace dualpace

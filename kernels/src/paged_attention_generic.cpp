@@ -6,6 +6,6 @@
 
 namespace dualpace {
 
-const SpanKernels kSpanKernelsGeneric = kTable;
+const SpanKernels kSpanKernelsGeneric = span_table<Generic>();
 
 }  // namespace dualpace

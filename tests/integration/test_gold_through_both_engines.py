@@ -13,6 +13,7 @@ from dualpace.checkpoint import fetch_demo_model, open_checkpoint
 from dualpace.core.request import Engine, SamplingParams
 from dualpace.models.decoder import Decoder
 from dualpace.models.host_attention import host_attention
+from dualpace.models.host_linear import host_linear
 from dualpace.models.loader import load_decoder
 from dualpace.testing.gold import (
     TOLERANCE,
@@ -31,7 +32,10 @@ DEMO = "smollm2"
 @cache
 def decoder_of(model: str) -> Decoder:
     path = fetch_demo_model() if model == DEMO else tiny_model(model)
-    return load_decoder(open_checkpoint(path), dtype=torch.float32, device=torch.device("cpu"))
+    linear = host_linear(num_threads=2)
+    return load_decoder(
+        open_checkpoint(path), dtype=torch.float32, device=torch.device("cpu"), linear=linear
+    )
 
 
 def prompts_of(model: str) -> tuple[GoldPrompt, ...]:

@@ -5,15 +5,30 @@ import pytest
 from dualpace.kernels import capabilities
 from tests.kernels.calls import DTYPES
 
+ATTENTION_LEVELS = ["generic", "avx2", "avx512", "portable-avx512"]
+"""avx512bf16 has no attention of its own: it takes that of avx512."""
+LINEAR_LEVELS = [*ATTENTION_LEVELS, "avx512bf16", "portable-avx512bf16"]
 
-@pytest.fixture(scope="session", params=["generic", "avx2", "avx512"])
-def isa(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
+
+def runnable(name: str) -> str:
+    if name.startswith("portable"):
+        return name
     if name not in capabilities().compiled:
         pytest.skip(f"{name} is not compiled for this processor family")
     if name not in capabilities().available:
         pytest.skip(f"this machine does not run {name}")
     return name
+
+
+@pytest.fixture(scope="session", params=ATTENTION_LEVELS)
+def isa(request: pytest.FixtureRequest) -> str:
+    return runnable(request.param)
+
+
+@pytest.fixture(scope="session", params=LINEAR_LEVELS)
+def level(request: pytest.FixtureRequest) -> str:
+    """Every level of linear maps."""
+    return runnable(request.param)
 
 
 @pytest.fixture(scope="session", params=DTYPES)

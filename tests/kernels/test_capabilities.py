@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dualpace.kernels import capabilities
+from dualpace.kernels import _native, capabilities
 from tests.kernels.calls import make_call
 
-LEVELS = ["generic", "avx2", "avx512"]
+LEVELS = ["generic", "avx2", "avx512", "avx512bf16"]
 IS_X86 = platform.machine() in {"x86_64", "AMD64"}
 
 
@@ -41,6 +41,7 @@ def test_levels_are_those_that_the_operating_system_reports() -> None:
         "avx2": {"avx2", "fma", "f16c"},
         "avx512": {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"},
     }
+    needed["avx512bf16"] = needed["avx512"] | {"avx512_bf16"}
     expected = tuple(level for level in LEVELS if needed[level] <= flags)
     assert capabilities().available == expected
 
@@ -70,8 +71,16 @@ def test_a_cap_that_is_no_level_stops_the_import(value: str) -> None:
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1] == (
         "dualpace.core.errors.SettingsError: "
-        f"DUALPACE_MAX_ISA: '{value}' is not one of generic, avx2, avx512"
+        f"DUALPACE_MAX_ISA: '{value}' is not one of generic, avx2, avx512, avx512bf16"
     )
+
+
+def test_a_portable_twin_is_no_cap() -> None:
+    """Twins are for tests: dispatch never takes one."""
+    for twin in _native.portable_twins():
+        result = run_python("import dualpace.kernels", DUALPACE_MAX_ISA=twin)
+        assert result.returncode == 1
+        assert f"DUALPACE_MAX_ISA: '{twin}' is for tests" in result.stderr
 
 
 def test_a_call_may_ask_for_more_than_the_cap() -> None:

@@ -6,17 +6,42 @@ load_openmp_runtime()  # before anything that imports the native module
 
 from dualpace.kernels.attention import HostArray, paged_attention_decode  # noqa: E402
 from dualpace.kernels.capabilities import Capabilities, capabilities  # noqa: E402
+from dualpace.kernels.decoder import (  # noqa: E402
+    DecoderSizes,
+    HostDecoder,
+    HostLayer,
+    StageSeconds,
+)
 from dualpace.kernels.doorbell import load, publish, ring, wait_changed  # noqa: E402
+from dualpace.kernels.linear import (  # noqa: E402
+    WEIGHT_FORMATS,
+    PackedLinear,
+    holds_exactly,
+    multiply_adds,
+    packed_memory,
+)
 from dualpace.kernels.memory import stream_read  # noqa: E402
+from dualpace.kernels.pinning import pin_threads, thread_affinities  # noqa: E402
 
 __all__ = [
+    "WEIGHT_FORMATS",
     "Capabilities",
+    "DecoderSizes",
     "HostArray",
+    "HostDecoder",
+    "HostLayer",
+    "PackedLinear",
+    "StageSeconds",
     "capabilities",
+    "holds_exactly",
     "load",
+    "multiply_adds",
+    "packed_memory",
     "paged_attention_decode",
+    "pin_threads",
     "publish",
     "ring",
     "stream_read",
+    "thread_affinities",
     "wait_changed",
 ]

@@ -1,10 +1,15 @@
 """Native kernels."""
 
+from collections.abc import Sequence
+
 def compiled_isas() -> list[str]:
     """Levels that were compiled, rising."""
 
 def available_isas() -> list[str]:
     """Compiled levels that this machine runs."""
+
+def portable_twins() -> list[str]:
+    """Levels' logic on any processor; for tests."""
 
 def dispatched_isa() -> str:
     """The level used by default."""
@@ -43,6 +48,86 @@ def doorbell_load(words: object, index: int) -> int:
 def doorbell_wait(words: object, index: int, seen: int, spin_ns: int, timeout_ns: int) -> int:
     """See dualpace.kernels.wait_changed."""
 
+class PackedLinear:
+    """See dualpace.kernels.PackedLinear."""
+
+    def __init__(
+        self, weight: object, bias: object | None, *, format: str, group: int, num_threads: int
+    ) -> None: ...
+    def multiply(
+        self, x: object, out: object, *, rounding: bool, num_threads: int, isa: str | None
+    ) -> None: ...
+    def unpack(self, out: object) -> None: ...
+    @property
+    def outputs(self) -> int: ...
+    @property
+    def inputs(self) -> int: ...
+    @property
+    def num_bytes(self) -> int: ...
+    @property
+    def format(self) -> str: ...
+
+def holds_exactly(weight: object, *, format: str, num_threads: int) -> bool:
+    """See dualpace.kernels.holds_exactly."""
+
+def multiply_adds(steps: int, *, rounding: bool, num_threads: int, isa: str | None) -> int:
+    """See dualpace.kernels.multiply_adds."""
+
+def huge_memory_use() -> tuple[int, int]:
+    """Bytes held for packed weights, and how many of them lie on huge pages."""
+
+class HostDecoder:
+    """See dualpace.kernels.HostDecoder."""
+
+    def __init__(
+        self,
+        *,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        inner: int,
+        norm_eps: float,
+        attention_scale: float,
+        embedding_scale: float,
+    ) -> None: ...
+    def set_ends(self, *, embedding: object, final_norm: object, head: PackedLinear) -> None: ...
+    def add_layer(
+        self,
+        *,
+        input_norm: object,
+        qkv: PackedLinear,
+        q_norm: object | None,
+        k_norm: object | None,
+        output: PackedLinear,
+        output_norm: object | None,
+        feed_forward_norm: object,
+        gate_up: PackedLinear,
+        down: PackedLinear,
+        feed_forward_output_norm: object | None,
+        rope: object,
+        activation: str,
+        window: int,
+    ) -> None: ...
+    def complete(self) -> None: ...
+    def step(
+        self,
+        *,
+        token_ids: object,
+        rows: object,
+        lengths: object,
+        block_tables: object,
+        kv: object,
+        logits: object,
+        best: object,
+        finite: object,
+        rounding: bool,
+        num_threads: int,
+        isa: str | None,
+    ) -> None: ...
+    @property
+    def stage_seconds(self) -> list[float]:
+        """Of all steps: embed, pre-attention, attention, post-attention, head."""
+
 def paged_attention_decode(
     query: object,
     kv: object,
@@ -57,6 +142,12 @@ def paged_attention_decode(
     isa: str | None,
 ) -> None:
     """See dualpace.kernels.paged_attention_decode."""
+
+def pin_threads(cpus: Sequence[int]) -> None:
+    """See dualpace.kernels.pin_threads."""
+
+def thread_affinities(num_threads: int) -> list[list[int]]:
+    """See dualpace.kernels.thread_affinities."""
 
 def stream_read(words: object, *, num_threads: int) -> int:
     """See dualpace.kernels.stream_read."""

@@ -9,11 +9,21 @@
 namespace dualpace {
 
 // In rising order: each level runs on every machine that runs the next one.
-enum class Isa { kGeneric = 0, kAvx2 = 1, kAvx512 = 2 };
+//
+// The portable twins run the logic of a level on any machine, in the compiler's own vectors. They
+// exist to be tested: a call may ask for one, and dispatch never takes one.
+enum class Isa {
+    kGeneric = 0,
+    kAvx2 = 1,
+    kAvx512 = 2,
+    kAvx512Bf16 = 3,
+    kPortable512 = 100,
+    kPortableBf16 = 101,
+};
 
 std::string_view isa_name(Isa isa);
 
-// Throws std::invalid_argument that lists the known names.
+// Throws std::invalid_argument that lists the known names, those of the twins aside.
 Isa parse_isa(std::string_view name);
 
 // Levels this library was compiled for, rising. Always starts with kGeneric.
@@ -22,7 +32,11 @@ std::vector<Isa> compiled_isas();
 // Compiled levels that both the processor and the operating system support, rising.
 std::vector<Isa> available_isas();
 
-// Limits automatic dispatch to `cap` and below; nullopt lifts the limit. Process-wide.
+// Portable twins, in the order of their levels.
+std::vector<Isa> portable_twins();
+
+// Limits automatic dispatch to `cap` and below; nullopt lifts the limit. Process-wide. Throws
+// std::invalid_argument if it is a portable twin.
 void set_max_isa(std::optional<Isa> cap);
 std::optional<Isa> max_isa();
 

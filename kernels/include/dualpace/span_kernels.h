@@ -59,12 +59,13 @@ struct SpanKernels {
 };
 
 extern const SpanKernels kSpanKernelsGeneric;
+extern const SpanKernels kSpanKernelsPortable512;
 #if defined(DUALPACE_X86)
 extern const SpanKernels kSpanKernelsAvx2;
 extern const SpanKernels kSpanKernelsAvx512;
 #endif
 
-// The level must be one of compiled_isas().
+// The level must be available, or a portable twin.
 const SpanKernels& span_kernels(Isa isa);
 
 }  // namespace dualpace

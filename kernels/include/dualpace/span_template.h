@@ -92,7 +92,10 @@ void normalise(const Partial& total, std::int64_t group, std::int64_t head_dim) 
     }
 }
 
-constexpr SpanKernels kTable{pack_query, attend<Vec>, fold, normalise};
+template <class V>
+constexpr SpanKernels span_table() {
+    return {pack_query, attend<V>, fold, normalise};
+}
 
 }  // namespace
 }  // namespace dualpace

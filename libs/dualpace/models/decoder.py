@@ -39,6 +39,17 @@ class DecoderLayer:
     """[positions, rotary_dim]; shared by layers of equal rope."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecoderEnds:
+    """Loaded parts before and behind the layers."""
+
+    embedding: Tensor
+    """[V, H]"""
+    embedding_scale: float
+    final_norm: RmsNorm
+    output_head: Linear
+
+
 class Decoder:
     """A loaded model. H is the hidden size, V the vocabulary size, T any number of tokens."""
 
@@ -56,32 +67,35 @@ class Decoder:
         self.device = embedding.device
         self.max_positions = layers[0].rope_table.shape[0]
         """Positions that pre_attention knows: 0 .. max_positions - 1."""
-        self._embedding = embedding
-        self._layers = layers
-        self._final_norm = final_norm
-        self._output_head = output_head
-        # transformers rounds the factor to the weights' dtype before it multiplies.
-        self._embedding_scale = float(torch.tensor(config.embedding_scale, dtype=self.dtype))
+        self.layers = layers
+        self.ends = DecoderEnds(
+            embedding=embedding,
+            # transformers rounds the factor to the weights' dtype before it multiplies.
+            embedding_scale=float(torch.tensor(config.embedding_scale, dtype=self.dtype)),
+            final_norm=final_norm,
+            output_head=output_head,
+        )
         self._head_counts = [config.num_heads, config.num_kv_heads, config.num_kv_heads]
 
     @property
     def num_layers(self) -> int:
         """Number of layers."""
-        return len(self._layers)
+        return len(self.layers)
 
     def window(self, layer: int) -> int | None:
         """Return the layer's sliding window, or None."""
-        return self._layers[layer].config.window
+        return self.layers[layer].config.window
 
     def attention_scale(self, layer: int) -> float:
         """Return what the layer's query-key products are multiplied by."""
-        assert 0 <= layer < len(self._layers)
+        assert 0 <= layer < len(self.layers)
         return self.config.attention_scale
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """Map token ids, int64 [T], to hidden states [T, H]."""
-        hidden = functional.embedding(token_ids, self._embedding)
-        return hidden if self._embedding_scale == 1.0 else hidden * self._embedding_scale
+        hidden = functional.embedding(token_ids, self.ends.embedding)
+        scale = self.ends.embedding_scale
+        return hidden if scale == 1.0 else hidden * scale
 
     def pre_attention(
         self, layer: int, hidden: Tensor, positions: Tensor
@@ -91,7 +105,7 @@ class Decoder:
         q is [T, heads, head_dim], k and v are [T, kv_heads, head_dim]. q and k are normalised
         where the model does so, and rotated. q and k are contiguous; v may be a strided view.
         """
-        parts = self._layers[layer]
+        parts = self.layers[layer]
         qkv = parts.qkv(parts.input_norm(hidden))
         heads = qkv.view(len(hidden), sum(self._head_counts), self.config.head_dim)
         q, k, v = torch.split(heads, self._head_counts, dim=1)
@@ -105,7 +119,7 @@ class Decoder:
 
         `hidden` [T, H] is what pre_attention was given.
         """
-        parts = self._layers[layer]
+        parts = self.layers[layer]
         attended = parts.output(attention_output.flatten(1).to(self.dtype))
         if parts.output_norm is not None:
             attended = parts.output_norm(attended)
@@ -117,4 +131,4 @@ class Decoder:
 
     def head(self, hidden: Tensor) -> Tensor:
         """Map hidden [R, H] to logits, float32 [R, V]. Give it only the rows that are sampled."""
-        return self._output_head(self._final_norm(hidden)).float()
+        return self.ends.output_head(self.ends.final_norm(hidden)).float()

@@ -21,14 +21,14 @@ class GatedMlp:
     """down(activation(gate(x)) * up(x)), gate and up being one product."""
 
     def __init__(self, gate_up: Linear, down: Linear, activation: Activation) -> None:
-        self._gate_up = gate_up
-        self._down = down
-        self._activation = _ACTIVATIONS[activation]
+        self.gate_up = gate_up
+        self.down = down
+        self.activation = activation
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [T, hidden] to [T, hidden]."""
-        gate, up = self._gate_up(x).chunk(2, dim=-1)
-        return self._down(self._activation(gate) * up)
+        gate, up = self.gate_up(x).chunk(2, dim=-1)
+        return self.down(_ACTIVATIONS[self.activation](gate) * up)
 
 
 class MixtureOfExperts:
@@ -36,7 +36,7 @@ class MixtureOfExperts:
 
     def __init__(self, router: Linear, experts: Sequence[GatedMlp], config: MoeConfig) -> None:
         self._router = router
-        self._experts = experts
+        self.experts = experts
         self._config = config
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -48,6 +48,6 @@ class MixtureOfExperts:
         output = torch.zeros_like(x)
         for expert in torch.unique(chosen).tolist():
             tokens, ranks = (chosen == expert).nonzero(as_tuple=True)
-            contribution = self._experts[expert](x[tokens]) * weights[tokens, ranks, None]
+            contribution = self.experts[expert](x[tokens]) * weights[tokens, ranks, None]
             output.index_add_(0, tokens, contribution.to(x.dtype))
         return output

@@ -64,12 +64,15 @@ class ProcessPinning:
             log.info("pinned: %s; asked and got", self.pins)
 
     def astray(self) -> dict[int, tuple[int, ...]]:
-        """Return the CPUs of each thread, by id, that is neither with compute nor with helpers."""
+        """Return the CPUs of each thread, by id, that is neither with compute nor with helpers.
+
+        A thread that was tied to some of their CPUs is where it should be.
+        """
         if self.pins is None:
             return {}
         wanted = (set(self.pins.compute), set(self.pins.helpers))
         found = ((thread, _affinity(thread)) for thread in _threads())
-        return {t: tuple(sorted(cpus)) for t, cpus in found if cpus and cpus not in wanted}
+        return {t: tuple(sorted(cpus)) for t, cpus in found if not any(cpus <= w for w in wanted)}
 
     def gauges(self) -> dict[str, float]:
         """Return numbers for metrics: CPUs asked for and got, and threads that are elsewhere."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from dualpace.core.errors import GrammarError
-from dualpace.core.request import FinishReason, Request
+from dualpace.core.request import FinishReason, Request, SamplingParams
 from dualpace.sampling.adjustment import adjust
 from dualpace.sampling.sampler import sample
 from dualpace.sampling.slot_state import GrammarSource, KnownTokens, SlotState
@@ -31,6 +31,16 @@ class SampleRow:
     known: KnownTokens
 
 
+@dataclass(frozen=True, slots=True)
+class Greatest:
+    """What whoever computed the logits has found in passing."""
+
+    token_ids: Sequence[int]
+    """The greatest of each row, the first of equals."""
+    finite: Sequence[bool]
+    """Whether all logits of a row are."""
+
+
 class RowSampler:
     """The sampler of one engine."""
 
@@ -38,12 +48,35 @@ class RowSampler:
         self._grammars = grammars
         self._states: dict[int, SlotState] = {}
 
-    def sample(self, logits: Tensor, rows: Sequence[SampleRow]) -> list[Sample | Failure]:
+    def sample(
+        self, logits: Tensor, rows: Sequence[SampleRow], greatest: Greatest | None = None
+    ) -> list[Sample | Failure]:
         """Choose the next token of each row of logits [R, vocab] float32, or say why there is none.
 
-        Reported log-probabilities are those of the logits as they come.
+        Reported log-probabilities are those of the logits as they come. With `greatest`, rows that
+        take it are done without another look at their logits.
         """
-        finite: list[bool] = logits.sum(dim=-1).isfinite().tolist()
+        if greatest is None:
+            return self._sample(logits, rows, logits.sum(dim=-1).isfinite().tolist())
+        done = [
+            greatest.finite[index] and _takes_greatest(row.request.sampling)
+            for index, row in enumerate(rows)
+        ]
+        samples: list[Sample | Failure] = [
+            Sample(row.request.request_id, greatest.token_ids[index])
+            for index, row in enumerate(rows)
+            if done[index]
+        ]
+        rest = [index for index in range(len(rows)) if not done[index]]
+        if rest:
+            finite = [greatest.finite[index] for index in rest]
+            selected = logits if len(rest) == len(rows) else logits[rest]
+            samples += self._sample(selected, [rows[index] for index in rest], finite)
+        return samples
+
+    def _sample(
+        self, logits: Tensor, rows: Sequence[SampleRow], finite: Sequence[bool]
+    ) -> list[Sample | Failure]:
         failures = [
             Failure(row.request.request_id, _NOT_FINITE)
             for row, is_finite in zip(rows, finite, strict=True)
@@ -107,6 +140,10 @@ class RowSampler:
     def _without_choice(adjusted: Tensor, indices: list[int]) -> list[int]:
         best = adjusted[indices].amax(dim=-1).tolist()
         return [i for i, value in zip(indices, best, strict=True) if value == float("-inf")]
+
+
+def _takes_greatest(params: SamplingParams) -> bool:
+    return params.temperature == 0 and params.logprobs is None and params.adjustments is None
 
 
 def _refusal(row: SampleRow, message: str) -> Failure:

@@ -42,6 +42,7 @@ from dualpace.ipc.layout import ArenaGeometry
 from dualpace.models.arena_pool import KV_DTYPES, arena_pool
 from dualpace.models.attention import PagedAttention
 from dualpace.models.decoder import Decoder
+from dualpace.models.host_step import HostStep, host_step
 from dualpace.models.kv_pool import KvPool
 from dualpace.scheduling.cpu import HostLimits, HostScheduler
 from dualpace.scheduling.forced_route import ForcedRoute
@@ -53,6 +54,7 @@ from dualpace.scheduling.route import Route
 from dualpace.testing.clock import ManualClock
 
 GATEWAY_ID = 1
+_HOST_THREADS = 2
 SESSION = 1
 
 
@@ -254,7 +256,9 @@ class InProcessNode:
         )
         self.cpu = CpuEngine(
             scheduler=self.host_scheduler,
-            runner=HostRunner(decoder, self.arena, attention, grammars, borrower),
+            runner=HostRunner(
+                _host_step(decoder, self.arena, attention), self.arena, grammars, borrower
+            ),
             borrower=borrower,
             arena=self.arena,
             inbox=self.cpu_inbox,
@@ -325,6 +329,13 @@ class InProcessNode:
     def close(self) -> None:
         """Free the arena."""
         self.arena.close()
+
+
+def _host_step(decoder: Decoder, arena: Arena, attention: PagedAttention) -> HostStep:
+    """Native where the decoder's linear maps are; stage by stage with torch's."""
+    return host_step(
+        decoder, arena_pool(arena), arena.block_tables, attention, num_threads=_HOST_THREADS
+    )
 
 
 def _geometry(decoder: Decoder, sizes: NodeSizes) -> ArenaGeometry:

@@ -4,6 +4,8 @@
 
 #include <immintrin.h>
 
+#include <cstdint>
+
 #include "dualpace/element.h"
 
 namespace dualpace {
@@ -12,6 +14,8 @@ namespace {
 struct Avx2 {
     static constexpr int kLanes = 8;
     static constexpr int kColumns[4] = {8, 4, 4, 2};
+    static constexpr int kMaxRows = 6;
+    static constexpr int kMaxWideRows = 3;
 
     using F = __m256;
 
@@ -23,7 +27,28 @@ struct Avx2 {
     static F load(const BFloat16* p) {
         return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_16_bits(p)), 16));
     }
+    static F load(const std::int8_t* p) {
+        const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+        return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+    }
+    static F load_even(const BFloat16* p) {
+        return _mm256_castsi256_ps(_mm256_slli_epi32(load_pairs(p), 16));
+    }
+    static F load_odd(const BFloat16* p) {
+        return _mm256_castsi256_ps(
+            _mm256_and_si256(load_pairs(p), _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+    }
     static void store(float* p, F v) { _mm256_storeu_ps(p, v); }
+    static void store(Half* p, F v) {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                         _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    }
+    static void store(BFloat16* p, F v) {
+        const __m256i words = round_to_bfloat16(v);
+        _mm_storeu_si128(
+            reinterpret_cast<__m128i*>(p),
+            _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+    }
 
     static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
     static F add(F a, F b) { return _mm256_add_ps(a, b); }
@@ -31,6 +56,7 @@ struct Avx2 {
     static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
     static F div(F a, F b) { return _mm256_div_ps(a, b); }
     static F max(F a, F b) { return _mm256_max_ps(a, b); }
+    static F min(F a, F b) { return _mm256_min_ps(a, b); }
     static F round(F x) {
         return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     }
@@ -58,6 +84,18 @@ struct Avx2 {
     static __m128i load_16_bits(const T* p) {
         return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     }
+    static __m256i load_pairs(const BFloat16* p) {
+        return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    }
+    // To nearest, ties to even, in the lower half of each word. Not a number stays so.
+    static __m256i round_to_bfloat16(F v) {
+        const __m256i bits = _mm256_castps_si256(v);
+        const __m256i lowest = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+        const __m256i half = _mm256_add_epi32(lowest, _mm256_set1_epi32(0x7fff));
+        const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16);
+        const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+        return _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc0), nan);
+    }
     static F sum_two(F a, F b) { return add(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)); }
     // In each half: the sums over that half of a, b, c and d.
     static F sum_four(F a, F b, F c, F d) {
@@ -67,8 +105,6 @@ struct Avx2 {
                    _mm256_castpd_ps(_mm256_unpackhi_pd(ab, cd)));
     }
 };
-
-using Vec = Avx2;
 
 }  // namespace
 }  // namespace dualpace

@@ -4,6 +4,8 @@
 
 #include <immintrin.h>
 
+#include <cstdint>
+
 #include "dualpace/element.h"
 
 namespace dualpace {
@@ -12,6 +14,8 @@ namespace {
 struct Avx512 {
     static constexpr int kLanes = 16;
     static constexpr int kColumns[4] = {8, 8, 4, 4};
+    static constexpr int kMaxRows = 12;
+    static constexpr int kMaxWideRows = 12;
 
     using F = __m512;
 
@@ -23,7 +27,24 @@ struct Avx512 {
     static F load(const BFloat16* p) {
         return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load_16_bits(p)), 16));
     }
+    static F load(const std::int8_t* p) {
+        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+        return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+    }
+    static F load_even(const BFloat16* p) {
+        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));
+    }
+    static F load_odd(const BFloat16* p) {
+        return _mm512_castsi512_ps(_mm512_and_si512(
+            _mm512_loadu_si512(p), _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+    }
     static void store(float* p, F v) { _mm512_storeu_ps(p, v); }
+    static void store(Half* p, F v) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), to_half(v));
+    }
+    static void store(BFloat16* p, F v) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), to_bfloat16(v));
+    }
 
     // The lower eight lanes only; head sizes are multiples of eight. A load fills the others with
     // zeros.
@@ -45,6 +66,7 @@ struct Avx512 {
     static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
     static F div(F a, F b) { return _mm512_div_ps(a, b); }
     static F max(F a, F b) { return _mm512_max_ps(a, b); }
+    static F min(F a, F b) { return _mm512_min_ps(a, b); }
     static F round(F x) {
         return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     }
@@ -76,6 +98,19 @@ struct Avx512 {
     static __m256i load_16_bits(const T* p) {
         return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     }
+    static __m256i to_half(F v) {
+        return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    }
+    // To nearest, ties to even. Not a number stays so.
+    static __m256i to_bfloat16(F v) {
+        const __m512i bits = _mm512_castps_si512(v);
+        const __m512i lowest = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+        const __m512i half = _mm512_add_epi32(lowest, _mm512_set1_epi32(0x7fff));
+        const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, half), 16);
+        const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+        return _mm512_cvtepi32_epi16(
+            _mm512_mask_mov_epi32(rounded, nan, _mm512_set1_epi32(0x7fc0)));
+    }
     static F sum_two(F a, F b) { return add(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)); }
     // In each quarter: the sums over that quarter of a, b, c and d.
     static F sum_four(F a, F b, F c, F d) {
@@ -89,8 +124,6 @@ struct Avx512 {
         return add(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
     }
 };
-
-using Vec = Avx512;
 
 }  // namespace
 }  // namespace dualpace

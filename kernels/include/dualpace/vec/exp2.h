@@ -1,18 +1,16 @@
-// 2^x for softmax weights, written once over any vector type. Include after one of the vector
-// headers.
+// 2^x for softmax weights and activations, written once over any vector type. Include after one of
+// the vector headers.
 #pragma once
 
 namespace dualpace {
 namespace {
 
-// 2^x for x <= 0; exactly 1 at 0, exactly 0 below -126.5, not a number where x is not one.
-// Elsewhere the relative error is under 1.2e-7: x splits into a whole number and f in [-1/2, 1/2],
-// and 2^f is the polynomial of degree 6 with the least largest relative error (2.6e-9 before
-// rounding; found by Remez exchange with p(0) = 1 held).
+// 2^x for x from -127.5 to 126.5. Its relative error is under 1.2e-7: x splits into a whole number
+// and f in [-1/2, 1/2], and 2^f is the polynomial of degree 6 with the least largest relative error
+// (2.6e-9 before rounding; found by Remez exchange with p(0) = 1 held). 0 below -126.5.
 template <class V>
-inline typename V::F exp2_nonpositive(typename V::F x) {
+inline typename V::F exp2_in_range(typename V::F x) {
     using F = typename V::F;
-    x = V::max(V::splat(-127.0f), x);
     const F whole = V::round(x);
     const F f = V::sub(x, whole);
     F p = V::splat(0x1.470b4ap-13f);
@@ -23,6 +21,19 @@ inline typename V::F exp2_nonpositive(typename V::F x) {
     p = V::fma(p, f, V::splat(0x1.62e432p-1f));
     p = V::fma(p, f, V::splat(1.0f));
     return V::mul(p, V::pow2(whole));
+}
+
+// 2^x for x <= 0; exactly 1 at 0, exactly 0 below -126.5, not a number where x is not one.
+template <class V>
+inline typename V::F exp2_nonpositive(typename V::F x) {
+    return exp2_in_range<V>(V::max(V::splat(-127.0f), x));
+}
+
+// 2^x where that is a number of fp32, the nearest end of the range elsewhere; not a number where x
+// is not one.
+template <class V>
+inline typename V::F exp2_clamped(typename V::F x) {
+    return exp2_in_range<V>(V::min(V::splat(126.0f), V::max(V::splat(-127.0f), x)));
 }
 
 }  // namespace

@@ -13,7 +13,9 @@ from dualpace.core.errors import PeerLostError
 from dualpace.core.process import StopRequest
 from dualpace.core.request import Engine
 from dualpace.core.service import service_main
+from dualpace.cpu_engine.cores import CorePlan, plan_threads
 from dualpace.cpu_engine.engine import CpuEngine
+from dualpace.cpu_engine.report import HostReport, host_report, pin_compute
 from dualpace.cpu_engine.routing import build_routing
 from dualpace.cpu_engine.runner import HostRunner
 from dualpace.cpu_engine.settings import CpuEngineSettings
@@ -26,12 +28,15 @@ from dualpace.ipc.layout import ArenaGeometry
 from dualpace.ipc.pulse import STATUS_INTERVAL_S
 from dualpace.ipc.rpc import CPU_SOCKET, engine_handler, handoff_handler
 from dualpace.ipc.serving import io_thread, serve_socket
-from dualpace.models.arena_pool import TORCH_DTYPES
+from dualpace.models.arena_pool import TORCH_DTYPES, arena_pool
+from dualpace.models.attention import PagedAttention
 from dualpace.models.decoder import Decoder
 from dualpace.models.host_attention import host_attention
+from dualpace.models.host_linear import host_linear
+from dualpace.models.host_step import HostStep, host_step
 from dualpace.models.loader import load_decoder
 from dualpace.models.progress import log_progress
-from dualpace.pinning import pin_process, settle_pins
+from dualpace.pinning import pin_process, read_topology, settle_pins
 from dualpace.scheduling.cpu import HostLimits, HostScheduler
 
 log = logging.getLogger("dualpace.cpu_engine")
@@ -44,12 +49,14 @@ def main() -> int:
 
 def _serve(settings: CpuEngineSettings, stop: StopRequest) -> None:
     stop.install_signals()
-    pin_process(settings.cores)
-    torch.set_num_threads(settings.num_threads)
+    topology = read_topology()
+    pins = pin_process(settings.cores, topology).pins
+    cores = plan_threads(topology, pins, threads=settings.threads)
+    torch.set_num_threads(cores.num_threads)
     checkpoint = open_checkpoint(Path(settings.model))
     decoder = None
     if settings.dtype != "auto":  # else the arena says
-        decoder = _load(checkpoint, getattr(torch, settings.dtype), stop)
+        decoder = _load(settings, cores, checkpoint, getattr(torch, settings.dtype), stop)
     log.info("waiting for the arena in %s", settings.run_dir)
     arena = Arena.attach(
         Path(settings.run_dir),
@@ -60,11 +67,12 @@ def _serve(settings: CpuEngineSettings, stop: StopRequest) -> None:
     if decoder is None:
         geometry = arena.geometry
         longest = geometry.max_blocks_per_sequence * geometry.block_size
-        decoder = _load(checkpoint, TORCH_DTYPES[geometry.kv_dtype], stop, longest)
+        decoder = _load(settings, cores, checkpoint, TORCH_DTYPES[geometry.kv_dtype], stop, longest)
     try:
         with closing(Grammars(vocabulary_of(checkpoint))) as grammars:
             _run(
                 settings,
+                cores=cores,
                 decoder=decoder,
                 arena=arena,
                 facts=_facts(checkpoint, arena.geometry),
@@ -79,6 +87,7 @@ def _serve(settings: CpuEngineSettings, stop: StopRequest) -> None:
 def _run(
     settings: CpuEngineSettings,
     *,
+    cores: CorePlan,
     decoder: Decoder,
     arena: Arena,
     facts: EngineFacts,
@@ -87,7 +96,7 @@ def _run(
 ) -> None:
     inbox: Inbox[CpuInput] = Inbox()
     stop.on_stop(inbox.wake)
-    attention = host_attention(settings.num_threads)
+    attention = host_attention(cores.num_threads)
     routing = build_routing(
         settings,
         decoder=decoder,
@@ -95,14 +104,17 @@ def _run(
         attention=attention,
         fingerprint=facts.model_fingerprint,
         clock=SystemClock(),
+        num_threads=cores.num_threads,
     )
     with io_thread() as io:
         settle_pins()
         gateways = EngineServer(io, facts, inbox.put)
         device = HandoffServer(io, arena.generation, inbox.put)
+        step = _step(cores, decoder, arena, attention)
+        runner = HostRunner(step, arena, grammars, routing.borrower)
         engine = CpuEngine(
             scheduler=HostScheduler(_limits(settings, arena.geometry), routing.policy),
-            runner=HostRunner(decoder, arena, attention, grammars, routing.borrower),
+            runner=runner,
             borrower=routing.borrower,
             profile=routing.profile,
             arena=arena,
@@ -114,7 +126,12 @@ def _run(
         )
         handlers = (engine_handler(gateways.session), handoff_handler(device.session))
         with serve_socket(io, Path(settings.run_dir) / CPU_SOCKET, handlers):
-            _log_ready(settings, decoder, arena.geometry)
+            # Last: threads that are started afterwards inherit this one's processor.
+            if cores.cpus:
+                pin_compute(cores.cpus)
+            report = host_report(decoder, step, cores)
+            runner.add_gauges(report.gauges())
+            _log_ready(report, decoder, arena.geometry)
             while not stop.requested:
                 if not engine.step():
                     inbox.wait(STATUS_INTERVAL_S)
@@ -146,10 +163,11 @@ def _facts(checkpoint: Checkpoint, geometry: ArenaGeometry) -> EngineFacts:
     )
 
 
-def _log_ready(settings: CpuEngineSettings, decoder: Decoder, geometry: ArenaGeometry) -> None:
+def _log_ready(report: HostReport, decoder: Decoder, geometry: ArenaGeometry) -> None:
+    for line in report.lines():
+        log.info("%s", line)
     log.info(
-        "ready: %d compute threads, %s, %d KV blocks of %d tokens, %d slots",
-        settings.num_threads,
+        "ready: %s, %d KV blocks of %d tokens, %d slots",
         str(decoder.dtype).removeprefix("torch."),
         geometry.num_blocks,
         geometry.block_size,
@@ -157,15 +175,33 @@ def _log_ready(settings: CpuEngineSettings, decoder: Decoder, geometry: ArenaGeo
     )
 
 
-def _load(
-    checkpoint: Checkpoint, dtype: torch.dtype, stop: StopRequest, longest: int | None = None
+def _load(  # noqa: PLR0917
+    settings: CpuEngineSettings,
+    cores: CorePlan,
+    checkpoint: Checkpoint,
+    dtype: torch.dtype,
+    stop: StopRequest,
+    longest: int | None = None,
 ) -> Decoder:
     return load_decoder(
         checkpoint,
         dtype=dtype,
         device=torch.device("cpu"),
+        linear=host_linear(
+            cores.num_threads, weights=settings.weights, int8_group=settings.int8_group
+        ),
         progress=log_progress(log, "loading weights", stop.check),
         max_positions=longest,
+    )
+
+
+def _step(cores: CorePlan, decoder: Decoder, arena: Arena, attention: PagedAttention) -> HostStep:
+    return host_step(
+        decoder,
+        arena_pool(arena),
+        arena.block_tables,
+        attention,
+        num_threads=cores.num_threads,
     )
 
 

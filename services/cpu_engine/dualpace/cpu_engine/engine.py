@@ -7,6 +7,7 @@ gateway, and a gpu-engine that is slow, stopped or gone changes nothing for the 
 """
 
 import logging
+from collections.abc import Mapping
 from typing import Protocol
 
 from dualpace.core.clock import Clock
@@ -49,6 +50,10 @@ class Runner(Protocol):
 
     def execute(self, plan: HostPlan) -> list[Sample | Failure]:
         """Advance every row by one token, and commit the step to the sequence table."""
+        ...
+
+    def gauges(self) -> Mapping[str, float]:
+        """Return numbers of its own for metrics."""
         ...
 
 
@@ -126,6 +131,7 @@ class CpuEngine:
             "tokens_total": self._tokens,
             "device_connected": self._session is not None,
             **self._borrower.gauges(),
+            **self._runner.gauges(),
             **({} if self._profile is None else self._profile.gauges()),
         }
 

@@ -75,6 +75,7 @@ def build_routing(
     attention: PagedAttention,
     fingerprint: bytes,
     clock: Clock,
+    num_threads: int,
 ) -> Routing:
     """Return the routing that the settings ask for. Raises ProfileError for a bad profile."""
     profile: ProfileFile | None = None
@@ -99,7 +100,7 @@ def build_routing(
         device_bell=AssistRegion(arena).bell(Engine.GPU),
         clock=clock,
         deadline_s=settings.assist_deadline_s,
-        spin_s=spin_s_for(settings.num_threads),
+        spin_s=spin_s_for(num_threads),
     )
     log.info("assist: %s, deadline %g s", settings.assist, settings.assist_deadline_s)
     return Routing(policy=policy, borrower=Borrowing(step, policy), profile=profile)

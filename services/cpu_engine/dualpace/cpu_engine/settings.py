@@ -1,6 +1,5 @@
 """Settings of the cpu-engine."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +21,15 @@ class CpuEngineSettings(ServiceSettings):
         default="auto",
         choices=("auto", "float32", "bfloat16", "float16"),
     )
+    weights: str = setting(
+        "Format that weights are packed in; auto takes the narrowest that changes no weight.",
+        default="auto",
+        choices=("auto", "float32", "bfloat16", "float16", "int8"),
+    )
+    int8_group: int = setting(
+        "Inputs that share a scale where weights are int8, a multiple of 16; 0: all of an output.",
+        default=0,
+    )
     max_batch: int = setting("Most sequences that one iteration advances.", default=256)
     profile: str | None = setting(
         "File with the node's profile, by which batches are routed; watched for changes.",
@@ -41,7 +49,11 @@ class CpuEngineSettings(ServiceSettings):
     assist_deadline_s: float = setting(
         "How long an assisted iteration may take before it is computed here.", default=0.5
     )
-    threads: int = setting("Compute threads; 0 takes every allowed CPU.", default=0)
+    threads: int = setting(
+        "Compute threads; 0 takes one for each CPU that `cores` gives to compute, or, if that is"
+        " off, for each allowed core, less one where those are over two.",
+        default=0,
+    )
     attach_timeout_s: float = setting(
         "How long to wait for the gpu-engine to make the arena.", default=600.0
     )
@@ -62,9 +74,8 @@ class CpuEngineSettings(ServiceSettings):
         )
         require(self.assist_deadline_s > 0, "assist_deadline_s must be positive")
         require(self.threads >= 0, "threads must not be negative")
+        require(
+            self.int8_group >= 0 and self.int8_group % 16 == 0,
+            "int8_group must be 0 or a positive multiple of 16",
+        )
         require(Path(self.run_dir).is_dir(), f"run_dir: {self.run_dir} is not a directory")
-
-    @property
-    def num_threads(self) -> int:
-        """Compute threads to use."""
-        return self.threads or len(os.sched_getaffinity(0))

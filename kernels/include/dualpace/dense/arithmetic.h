@@ -1,0 +1,82 @@
+// How activations and weights of one format are multiplied. Private to dense/product.h.
+//
+// An arithmetic takes `kInputs` inputs at a time, in `kSteps` steps; the weights of as many inputs
+// lie side by side in a panel.
+#pragma once
+
+#include "dualpace/element.h"
+#include "dualpace/span/segments.h"
+
+namespace dualpace {
+namespace {
+
+// fp32 whatever the weights are: they are widened as they are loaded.
+template <class V, class T>
+struct Widening {
+    using X = float;
+    using Weight = T;
+    using W = typename V::F;
+    using A = typename V::F;
+    static constexpr int kInputs = 1;
+    static constexpr int kSteps = 1;
+
+    template <int>
+    static W load(const T* p) {
+        return V::load(p);
+    }
+    template <int>
+    static A splat(const float* x) {
+        return V::splat(*x);
+    }
+    static typename V::F multiply_add(W w, A a, typename V::F sum) { return V::fma(w, a, sum); }
+};
+
+template <class V>
+struct Widening<V, BFloat16> {
+    using X = float;
+    using Weight = BFloat16;
+    using W = typename V::F;
+    using A = typename V::F;
+    static constexpr int kInputs = 2;
+    static constexpr int kSteps = 2;
+
+    template <int kStep>
+    static W load(const BFloat16* p) {
+        if constexpr (kStep == 0) {
+            return V::load_even(p);
+        } else {
+            return V::load_odd(p);
+        }
+    }
+    template <int kStep>
+    static A splat(const float* x) {
+        return V::splat(x[kStep]);
+    }
+    static typename V::F multiply_add(W w, A a, typename V::F sum) { return V::fma(w, a, sum); }
+};
+
+// bfloat16 times bfloat16, two products at a time, summed in fp32 by the processor.
+template <class V>
+struct Pairing {
+    using X = BFloat16;
+    using Weight = BFloat16;
+    using W = typename V::Pairs;
+    using A = typename V::Pairs;
+    static constexpr int kInputs = 2;
+    static constexpr int kSteps = 1;
+
+    template <int>
+    static W load(const BFloat16* p) {
+        return V::load_pairs(p);
+    }
+    template <int>
+    static A splat(const BFloat16* x) {
+        return V::splat_pair(x);
+    }
+    static typename V::F multiply_add(W w, A a, typename V::F sum) {
+        return V::dot_pairs(w, a, sum);
+    }
+};
+
+}  // namespace
+}  // namespace dualpace

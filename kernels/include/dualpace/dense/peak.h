@@ -1,0 +1,53 @@
+// The arithmetic limit that products are held against. Private to dense_template.h.
+#pragma once
+
+#include <cstdint>
+
+#include "dualpace/span/segments.h"
+
+namespace dualpace {
+namespace {
+
+// Independent sums: enough to hide the latency of a multiply-add, few enough for any register file.
+constexpr int kPeakSums = 12;
+
+template <class V>
+DUALPACE_INLINE float keep_sums(const typename V::F (&sums)[kPeakSums]) {
+    float kept = 0.0f;
+    for (const typename V::F& sum : sums) {
+        alignas(64) float lanes[V::kLanes];
+        V::store(lanes, sum);
+        kept += lanes[0];
+    }
+    return kept;
+}
+
+template <class V>
+std::int64_t peak(std::int64_t steps, float* kept) {
+    typename V::F sums[kPeakSums];
+    for (int i = 0; i < kPeakSums; ++i) sums[i] = V::splat(static_cast<float>(i));
+    const typename V::F factor = V::splat(0.5f);
+    for (std::int64_t step = 0; step < steps; ++step) {
+#pragma GCC unroll 12
+        for (int i = 0; i < kPeakSums; ++i) sums[i] = V::fma(sums[i], factor, factor);
+    }
+    *kept = keep_sums<V>(sums);
+    return steps * kPeakSums * V::kLanes * 2;
+}
+
+template <class V>
+std::int64_t rounded_peak(std::int64_t steps, float* kept) {
+    typename V::F sums[kPeakSums];
+    for (int i = 0; i < kPeakSums; ++i) sums[i] = V::splat(static_cast<float>(i));
+    const BFloat16 ones[2 * V::kLanes] = {};
+    const typename V::Pairs factor = V::load_pairs(ones);
+    for (std::int64_t step = 0; step < steps; ++step) {
+#pragma GCC unroll 12
+        for (int i = 0; i < kPeakSums; ++i) sums[i] = V::dot_pairs(factor, factor, sums[i]);
+    }
+    *kept = keep_sums<V>(sums);
+    return steps * kPeakSums * V::kLanes * 4;
+}
+
+}  // namespace
+}  // namespace dualpace

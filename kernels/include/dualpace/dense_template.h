@@ -1,0 +1,27 @@
+// The dense stages' kernels, written once over any vector type. Include after one of the vector
+// headers.
+#pragma once
+
+#include "dualpace/dense/activations.h"
+#include "dualpace/dense/finish.h"
+#include "dualpace/dense/peak.h"
+#include "dualpace/dense/product.h"
+#include "dualpace/dense/rows.h"
+#include "dualpace/dense_kernels.h"
+
+namespace dualpace {
+namespace {
+
+template <class V>
+constexpr DenseKernels dense_table() {
+    DenseKernels table{product<V>, nullptr,  finish<V>, rms_norm<V>, add<V>, gate<V>,
+                       rotate<V>,  store<V>, argmax<V>, peak<V>,     nullptr};
+    if constexpr (requires { typename V::Pairs; }) {
+        table.rounded_product = rounded_product<V>;
+        table.rounded_peak = rounded_peak<V>;
+    }
+    return table;
+}
+
+}  // namespace
+}  // namespace dualpace

@@ -1,0 +1,123 @@
+// A decoder's layers on the host: one token of each of many sequences at a time, over paged KV, in
+// the stages of which the engines speak (embed, pre-attention, attention, post-attention, head).
+//
+// Activations are fp32 throughout. Knows nothing of requests, checkpoints or Python. One team of
+// threads goes through a whole step; the stages are where it waits for each other.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "dualpace/attention_memory.h"
+#include "dualpace/attention_plan.h"
+#include "dualpace/dense_kernels.h"
+#include "dualpace/element.h"
+#include "dualpace/isa.h"
+#include "dualpace/linear.h"
+#include "dualpace/matrix.h"
+
+namespace dualpace {
+
+struct DecoderShape {
+    std::int64_t hidden;
+    std::int64_t heads;
+    std::int64_t kv_heads;
+    std::int64_t head_dim;
+    std::int64_t inner;  // of the feed-forward stages, a multiple of kPanelOutputs
+    std::int64_t vocab;
+    std::int64_t positions;  // that the rope tables know
+    float norm_eps;
+    float attention_scale;
+    float embedding_scale;
+
+    std::int64_t query_size() const { return heads * head_dim; }
+    std::int64_t qkv_size() const { return (heads + 2 * kv_heads) * head_dim; }
+};
+
+// One layer. Nothing is owned. Null: the model has no such part.
+struct DecoderLayer {
+    const float* input_norm;                // [hidden]
+    const PackedLinear* qkv;                // hidden to qkv_size
+    const float* q_norm;                    // [head_dim]
+    const float* k_norm;                    // [head_dim]
+    const PackedLinear* output;             // query_size to hidden
+    const float* output_norm;               // [hidden]
+    const float* feed_forward_norm;         // [hidden]
+    const PackedLinear* gate_up;            // hidden to 2 * inner: gates, then what is gated
+    const PackedLinear* down;               // inner to hidden
+    const float* feed_forward_output_norm;  // [hidden]
+    Activation activation;
+    const float* rope;        // [positions, rotary_dim]: rotary_dim / 2 cosines, then as many sines
+    std::int64_t rotary_dim;  // even, at most head_dim
+    std::int64_t window;      // 0: none
+};
+
+struct DecoderEnds {
+    const void* embedding;  // [vocab, hidden]
+    ElementType embedding_type;
+    const float* final_norm;   // [hidden]
+    const PackedLinear* head;  // hidden to vocab
+};
+
+// Row b advances the sequence whose blocks are tables[rows[b]] by the token token_ids[b], at
+// position lengths[b] - 1. No two rows may be of one sequence.
+struct StepArgs {
+    const std::int64_t* token_ids;  // [batch]
+    const std::int32_t* rows;       // [batch]
+    const std::int32_t* lengths;    // [batch], the current token included
+    const std::int32_t* tables;     // [num_tables, table_width], block ids
+    std::int64_t batch;
+    std::int64_t num_tables;
+    std::int64_t table_width;
+    void* kv;  // [layers, num_blocks, 2, kv_heads, block_size, head_dim]
+    ElementType kv_type;
+    std::int64_t num_blocks;
+    std::int64_t block_size;
+    float* logits;       // [batch, vocab], out
+    std::int64_t* best;  // [batch], out: the greatest logit, the first of equals
+    bool* finite;        // [batch], out: whether all of a row's logits are; else best is 0
+};
+
+// Where the time of steps went, on the calling thread.
+enum class Stage { kEmbed, kPreAttention, kAttention, kPostAttention, kHead };
+inline constexpr std::size_t kNumStages = 5;
+using StageSeconds = std::array<double, kNumStages>;
+
+// Rows of fp32 that are kept between steps.
+struct StepMemory {
+    Scratch hidden, normed, qkv, query, attended, inner, projected, rounded, attention;
+    std::vector<AttentionPlan> plans;  // one for each distinct window
+    std::deque<Ticket> tickets;        // one for each product of a step
+};
+
+class HostDecoder {
+  public:
+    // Throws std::invalid_argument naming the part, its size and what it must be.
+    HostDecoder(const DecoderShape& shape, const DecoderEnds& ends,
+                std::vector<DecoderLayer> layers);
+
+    // Throws std::invalid_argument naming the argument, its value and what is allowed, before
+    // anything is written. With `rounding`, see linear(). Not for two threads at once.
+    void step(const StepArgs& args, bool rounding, int num_threads, Isa isa);
+
+    const DecoderShape& shape() const { return shape_; }
+    std::int64_t num_layers() const { return static_cast<std::int64_t>(layers_.size()); }
+    const DecoderLayer& layer(std::int64_t i) const { return layers_[static_cast<std::size_t>(i)]; }
+    const DecoderEnds& ends() const { return ends_; }
+    // Of all steps so far.
+    const StageSeconds& stage_seconds() const { return seconds_; }
+
+  private:
+    void check_step(const StepArgs& args) const;
+
+    DecoderShape shape_;
+    DecoderEnds ends_;
+    std::vector<DecoderLayer> layers_;
+    std::vector<std::int64_t> windows_;  // distinct
+    StepMemory memory_;
+    StageSeconds seconds_{};
+};
+
+}  // namespace dualpace

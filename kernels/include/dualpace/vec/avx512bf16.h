@@ -1,0 +1,26 @@
+// AVX-512 with its bfloat16 arithmetic.
+#pragma once
+
+#include <cstring>
+
+#include "dualpace/vec/avx512.h"
+
+namespace dualpace {
+namespace {
+
+struct Avx512Bf16 : Avx512 {
+    // Thirty-two bfloat16: each lane holds two neighbours.
+    using Pairs = __m512bh;
+
+    static Pairs load_pairs(const BFloat16* p) { return (Pairs)_mm512_loadu_si512(p); }
+    static Pairs splat_pair(const BFloat16* p) {
+        int pair;
+        std::memcpy(&pair, p, sizeof pair);
+        return (Pairs)_mm512_set1_epi32(pair);
+    }
+    // Adds to each lane of `sum` the products of its two pairs of neighbours.
+    static F dot_pairs(Pairs a, Pairs b, F sum) { return _mm512_dpbf16_ps(sum, a, b); }
+};
+
+}  // namespace
+}  // namespace dualpace

@@ -1,0 +1,109 @@
+#include "dualpace/attention_run.h"
+
+#include <algorithm>
+
+namespace dualpace {
+namespace {
+
+constexpr float kLog2E = 1.44269504088896340736f;
+
+std::int64_t element_size(ElementType type) { return type == ElementType::kFloat32 ? 4 : 2; }
+
+}  // namespace
+
+void AttentionRun::run(std::int64_t part) const {
+    const Cursor end = plan_.end(part);
+    Cursor at = plan_.begin(part);
+    if (at == end) return;
+    if (at.span != 0) {
+        run_borrowed(part);
+        at = {at.strip + 1, 0};
+    }
+    for (; at.strip < end.strip; ++at.strip)
+        run_strip(part, at.strip, keys_of(at.strip).end_span());
+    if (at.strip == end.strip && end.span != 0) run_strip(part, at.strip, end.span);
+}
+
+void AttentionRun::close(std::int64_t part) const {
+    const Cursor end = plan_.end(part);
+    const Cursor begin = plan_.begin(part);
+    if (end.span == 0 || (begin.strip == end.strip && begin.span != 0)) return;
+    const Partial total = memory_.total(part, out_of(end.strip));
+    for (std::int64_t later = part + 1;
+         later < plan_.num_parts() && plan_.begin(later).strip == end.strip; ++later) {
+        const AttentionPlan::Borrowed& spans = plan_.borrowed(later);
+        for (std::int64_t i = 0; i < spans.last - spans.first; ++i) {
+            kernels_.fold(total, memory_.slot(spans.slot + i), args_.group(), args_.head_dim);
+        }
+    }
+    kernels_.normalise(total, args_.group(), args_.head_dim);
+}
+
+void AttentionRun::run_borrowed(std::int64_t part) const {
+    const AttentionPlan::Borrowed& spans = plan_.borrowed(part);
+    const std::int64_t strip = plan_.begin(part).strip;
+    SpanTask task = start_strip(part, strip);
+    for (std::int64_t span = spans.first; span < spans.last; ++span) {
+        select_span(task, strip, span);
+        kernels_.attend(task, memory_.slot(spans.slot + span - spans.first));
+    }
+}
+
+void AttentionRun::run_strip(std::int64_t part, std::int64_t strip, std::int64_t end_span) const {
+    const KeyRange keys = keys_of(strip);
+    if (keys.count() == 0) return;
+    const Partial total = memory_.total(part, out_of(strip));
+    const Partial later = memory_.span_result(part);
+    SpanTask task = start_strip(part, strip);
+    for (std::int64_t span = keys.first_span(); span < end_span; ++span) {
+        const bool first = span == keys.first_span();
+        select_span(task, strip, span);
+        kernels_.attend(task, first ? total : later);
+        if (!first) kernels_.fold(total, later, args_.group(), args_.head_dim);
+    }
+    if (end_span == keys.end_span()) kernels_.normalise(total, args_.group(), args_.head_dim);
+}
+
+SpanTask AttentionRun::start_strip(std::int64_t part, std::int64_t strip) const {
+    const float* query = args_.query + strip * args_.group() * args_.head_dim;
+    kernels_.pack_query(query, args_.group(), args_.head_dim, args_.scale * kLog2E,
+                        memory_.query(part));
+    SpanTask task{};
+    task.query = memory_.query(part);
+    task.kv_type = args_.kv_type;
+    task.group = args_.group();
+    task.head_dim = args_.head_dim;
+    task.block_size = args_.block_size;
+    task.value_offset = args_.kv_heads * args_.block_size * args_.head_dim;
+    task.block_stride = 2 * task.value_offset;
+    return task;
+}
+
+void AttentionRun::select_span(SpanTask& task, std::int64_t strip, std::int64_t span) const {
+    task.keys = span_of(strip, span);
+    if (span + 1 < keys_of(strip).end_span()) {
+        task.upcoming = span_of(strip, span + 1);
+    } else if (strip + 1 < args_.batch * args_.kv_heads) {
+        task.upcoming = span_of(strip + 1, keys_of(strip + 1).first_span());
+    } else {
+        task.upcoming = KeySpan{};
+    }
+}
+
+KeySpan AttentionRun::span_of(std::int64_t strip, std::int64_t span) const {
+    const KeyRange keys = keys_of(strip);
+    const std::int64_t kv_head_bytes =
+        args_.block_size * args_.head_dim * element_size(args_.kv_type);
+    return {static_cast<const char*>(args_.kv) + strip % args_.kv_heads * kv_head_bytes,
+            args_.tables + args_.rows[strip / args_.kv_heads] * args_.table_width,
+            std::max(keys.first, span * kSpanKeys), std::min(keys.last, (span + 1) * kSpanKeys)};
+}
+
+void zero_empty_sequences(const PagedAttentionArgs& args) {
+    const std::int64_t row = args.heads * args.head_dim;
+    for (std::int64_t b = 0; b < args.batch; ++b) {
+        if (args.lengths[b] == 0) std::fill_n(args.out + b * row, row, 0.0f);
+    }
+}
+
+}  // namespace dualpace

@@ -1,0 +1,56 @@
+// One step of a HostDecoder, as each thread of its team runs it. Private to host_decoder.cpp.
+#pragma once
+
+#include <vector>
+
+#include "dualpace/attention_run.h"
+#include "dualpace/host_decoder.h"
+#include "dualpace/team.h"
+
+namespace dualpace {
+
+// Prepared by one thread, then shared by all. Every stage ends when the whole team has ended it.
+class DecodeStep {
+  public:
+    DecodeStep(const HostDecoder& decoder, const std::vector<std::int64_t>& windows,
+               const StepArgs& args, StepMemory& memory, bool rounding, int num_threads, Isa isa);
+
+    void embed(const Team& team) const;
+    void pre_attention(std::int64_t layer, const Team& team) const;
+    void attention(std::int64_t layer, const Team& team) const;
+    void post_attention(std::int64_t layer, const Team& team) const;
+    void head(const Team& team) const;
+
+  private:
+    void prepare_attention(const std::vector<std::int64_t>& windows, StepMemory& memory);
+    PagedAttentionArgs attention_args(const DecoderLayer& layer) const;
+    void write_row(const DecoderLayer& layer, std::int64_t row, char* kv) const;
+    void store_heads(const float* heads, char* to) const;
+    char* kv_of(std::int64_t layer) const;
+    void norm_rows(const float* x, const float* weight, float* out, const Team& team) const;
+    void round_rows(const float* x, std::int64_t size, const Team& team) const;
+    void multiply(const PackedLinear& linear, const float* x, const LinearOutput& output,
+                  std::int64_t ticket, const Team& team) const;
+    void add_projection(const PackedLinear& linear, const float* x, const float* norm,
+                        std::int64_t ticket, const Team& team) const;
+
+    const HostDecoder& decoder_;
+    const DecoderShape& shape_;
+    const StepArgs& args_;
+    const DenseKernels& dense_;
+    const SpanKernels& span_;
+    const int num_threads_;
+    const bool rounding_;
+    const std::vector<std::int64_t>& windows_;
+    float* hidden_;     // [batch, hidden]
+    float* normed_;     // [batch, hidden]
+    float* qkv_;        // [batch, qkv_size]
+    float* query_;      // [batch, query_size]
+    float* attended_;   // [batch, query_size]
+    float* inner_;      // [batch, inner]
+    float* projected_;  // [batch, hidden]
+    BFloat16* rounded_;
+    StepMemory& memory_;
+};
+
+}  // namespace dualpace

@@ -1,0 +1,137 @@
+"""One decode step on the host: a token in for each sequence, logits out.
+
+Two forms of it: the decoder's stages one by one, in torch and whatever its linear maps and
+attention are, and the native kernels' own step. Neither knows requests or sampling.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from dualpace.core.errors import DualPaceError
+from dualpace.models.attention import PagedAttention
+from dualpace.models.decoder import Decoder
+from dualpace.models.forward import TokenBatch, forward
+from dualpace.models.kv_pool import KvPool
+
+log = logging.getLogger(__name__)
+
+
+class UnsupportedModelError(DualPaceError):
+    """The native step lacks something that the model needs; the text says what."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeBatch:
+    """One token of each of B sequences."""
+
+    token_ids: npt.NDArray[np.int64]
+    """[B]"""
+    rows: npt.NDArray[np.int32]
+    """[B]: the block table row of each sequence."""
+    lengths: npt.NDArray[np.int32]
+    """[B]: positions of each sequence, the current token included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Logits:
+    """What may come next. Valid until the next step."""
+
+    values: Tensor
+    """[B, vocab] float32"""
+    best: npt.NDArray[np.int64] | None = None
+    """[B]: the greatest of each row, the first of equals, where the step has looked for it."""
+    finite: npt.NDArray[np.bool_] | None = None
+    """[B]: whether all of a row are."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepSeconds:
+    """Where the time of all steps went, by stage."""
+
+    embed: float
+    pre_attention: float
+    attention: float
+    post_attention: float
+    head: float
+
+
+class HostStep(Protocol):
+    """Runs steps over one KV pool and its block tables."""
+
+    def __call__(self, batch: DecodeBatch) -> Logits:
+        """Write the tokens' KV and compute their logits."""
+        ...
+
+    def seconds(self) -> StepSeconds | None:
+        """Return where the time went; None if nobody looked."""
+        ...
+
+
+class StagedStep:
+    """The decoder's stages, one by one."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        pool: KvPool,
+        block_tables: npt.NDArray[np.int32],
+        attention: PagedAttention,
+    ) -> None:
+        self._decoder = decoder
+        self._pool = pool
+        self._tables = torch.from_numpy(block_tables)
+        self._table_array = block_tables
+        self._attention = attention
+
+    @torch.inference_mode()
+    def __call__(self, batch: DecodeBatch) -> Logits:
+        """See HostStep."""
+        positions = batch.lengths.astype(np.int64) - 1
+        size = self._pool.block_size
+        blocks = self._table_array[batch.rows, positions // size].astype(np.int64)
+        tokens = TokenBatch(
+            token_ids=torch.from_numpy(batch.token_ids),
+            positions=torch.from_numpy(positions),
+            block_ids=torch.from_numpy(blocks),
+            slot_ids=torch.from_numpy(positions % size),
+            block_tables=self._tables,
+            decode_rows=torch.from_numpy(batch.rows),
+            decode_lengths=torch.from_numpy(batch.lengths),
+            prefills=(),
+            logit_rows=torch.arange(len(positions)),
+        )
+        return Logits(forward(self._decoder, self._pool, self._attention, tokens))
+
+    def seconds(self) -> StepSeconds | None:
+        """See HostStep."""
+        return None
+
+
+def host_step(
+    decoder: Decoder,
+    pool: KvPool,
+    block_tables: npt.NDArray[np.int32],
+    attention: PagedAttention,
+    *,
+    num_threads: int,
+) -> HostStep:
+    """Return the native step where the model has one, else the stages; says which it is, and why.
+
+    `block_tables` [tables, width] is read at every step.
+    """
+    try:
+        from dualpace.models.native_step import NativeStep  # noqa: PLC0415
+    except ImportError as error:
+        log.warning("native kernels are not built (%s): decode steps run in torch", error)
+        return StagedStep(decoder, pool, block_tables, attention)
+    try:
+        return NativeStep(decoder, pool, block_tables, num_threads)
+    except UnsupportedModelError as error:
+        log.info("decode steps run stage by stage: %s", error)
+        return StagedStep(decoder, pool, block_tables, attention)

@@ -1,0 +1,196 @@
+"""The native step computes what the decoder's stages in torch compute, for every model it takes."""
+
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("dualpace.kernels", reason="the native kernels are not built")
+
+from dualpace.checkpoint import open_checkpoint
+from dualpace.kernels import _native, capabilities
+from dualpace.models import Decoder, KvPool, TorchPagedAttention, load_decoder
+from dualpace.models.host_step import (
+    DecodeBatch,
+    HostStep,
+    StagedStep,
+    UnsupportedModelError,
+    host_step,
+)
+from dualpace.models.native_linear import NativeLinear, NativeLinearFactory
+from dualpace.models.native_step import NativeStep
+from dualpace.testing.gold import tiny_model, tiny_model_names
+
+CPU = torch.device("cpu")
+LENGTHS = [1, 5, 16, 17, 40, 63]
+MIXTURES = {"mixtral", "qwen3_moe"}
+DENSE = [name for name in tiny_model_names() if name not in MIXTURES]
+
+
+@cache
+def decoder(model: str, dtype: torch.dtype = torch.float32, weights: str = "float32") -> Decoder:
+    linear = NativeLinearFactory(2, weights=weights)
+    return load_decoder(open_checkpoint(tiny_model(model)), dtype=dtype, device=CPU, linear=linear)
+
+
+@pytest.fixture(params=["generic", "avx2", "avx512", "avx512bf16"])
+def level(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param not in capabilities().available:
+        pytest.skip(f"this machine does not run {request.param}")
+    before = capabilities().max_isa
+    _native.set_max_isa(request.param)
+    yield request.param
+    _native.set_max_isa(before)
+
+
+def make_pool(model: Decoder, dtype: torch.dtype) -> tuple[KvPool, np.ndarray]:
+    """Random KV where sequences have been, NaN elsewhere; scattered blocks."""
+    generator = torch.Generator().manual_seed(1)
+    blocks = len(LENGTHS) * 4
+    pool = KvPool.allocate(model.config, blocks + 1, 16, dtype=dtype, device=CPU)
+    tables = torch.randperm(blocks, generator=generator).to(torch.int32).view(len(LENGTHS), 4)
+    pool.tensor.fill_(torch.nan)
+    for row, length in enumerate(LENGTHS):
+        for position in range(length - 1):
+            block = tables[row, position // 16]
+            slot = pool.tensor[:, block, :, :, position % 16]
+            slot.copy_(torch.randn(slot.shape, generator=generator))
+    return pool, tables.numpy()
+
+
+def run(step: HostStep, vocab: int, rows: list[int]) -> torch.Tensor:
+    tokens = np.array([(7 * row + 3) % vocab for row in rows], dtype=np.int64)
+    lengths = np.array([LENGTHS[row] for row in rows], dtype=np.int32)
+    logits = step(DecodeBatch(token_ids=tokens, rows=np.array(rows, np.int32), lengths=lengths))
+    if logits.best is not None and logits.finite is not None:
+        assert logits.best.tolist() == logits.values.argmax(-1).tolist()
+        assert logits.finite.all()
+    return logits.values.clone()
+
+
+@pytest.mark.parametrize("model", DENSE)
+def test_equals_the_stages_in_torch(model: str, level: str) -> None:
+    native = decoder(model)
+    every = list(range(len(LENGTHS)))
+    (pool, tables), (other, _) = (make_pool(native, torch.float32) for _ in range(2))
+    reference = load_decoder(open_checkpoint(tiny_model(model)), dtype=torch.float32, device=CPU)
+    expected = run(
+        StagedStep(reference, other, tables, TorchPagedAttention()), native.config.vocab_size, every
+    )
+    got = run(NativeStep(native, pool, tables, 2), native.config.vocab_size, every)
+    assert torch.allclose(got, expected, rtol=0, atol=2e-4), (got - expected).abs().max()
+    # The new tokens' keys and values are there, and nothing else was touched.
+    assert torch.equal(pool.tensor.isnan(), other.tensor.isnan())
+    assert torch.allclose(pool.tensor, other.tensor, rtol=0, atol=1e-4, equal_nan=True)
+
+
+@pytest.mark.parametrize("model", ["llama3_rope", "gemma3"])
+def test_a_row_depends_on_its_own_sequence_alone(model: str, level: str) -> None:
+    """To the last bit, whatever the batch and the number of threads."""
+    native = decoder(model)
+    vocab = native.config.vocab_size
+    outputs = []
+    for rows, num_threads in (([0, 1, 2, 3, 4, 5], 2), ([4, 2], 1), ([4], 2)):
+        pool, tables = make_pool(native, torch.float32)
+        got = run(NativeStep(native, pool, tables, num_threads), vocab, rows)
+        outputs.append(got[rows.index(4)])
+    assert torch.equal(outputs[0], outputs[1])
+    assert torch.equal(outputs[0], outputs[2])
+
+
+@pytest.mark.parametrize("kv_dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("model", ["llama3_rope", "qwen3"])
+def test_keys_and_values_are_rounded_as_torch_rounds_them(
+    model: str, kv_dtype: torch.dtype
+) -> None:
+    native = decoder(model)
+    (pool, tables), (other, _) = (make_pool(native, kv_dtype) for _ in range(2))
+    every = list(range(len(LENGTHS)))
+    vocab = native.config.vocab_size
+    expected = run(StagedStep(native, other, tables, TorchPagedAttention()), vocab, every)
+    got = run(NativeStep(native, pool, tables, 2), vocab, every)
+    assert torch.allclose(got, expected, rtol=0, atol=2e-2)
+    # The first layer's keys and values differ by no more than one rounding.
+    first, other_first = pool.tensor[0].float(), other.tensor[0].float()
+    assert torch.allclose(first, other_first, rtol=2**-7, atol=1e-5, equal_nan=True)
+
+
+def test_bfloat16_stays_near_fp32(level: str) -> None:
+    exact, rounded = decoder("llama3_rope"), decoder("llama3_rope", torch.bfloat16, "auto")
+    every = list(range(len(LENGTHS)))
+    vocab = exact.config.vocab_size
+    outputs = []
+    for model, dtype in ((exact, torch.float32), (rounded, torch.bfloat16)):
+        pool, tables = make_pool(model, dtype)
+        outputs.append(run(NativeStep(model, pool, tables, 2), vocab, every).log_softmax(-1))
+    # bfloat16 keeps eight bits: weights, keys and values alone move a logit by up to 2^-8 of what
+    # it is summed from.
+    assert (outputs[0] - outputs[1]).abs().max() < 0.15
+
+
+def test_auto_packs_the_narrowest_format_that_changes_nothing() -> None:
+    factory = NativeLinearFactory(1)
+    weight = torch.randn(32, 64)
+    for values, expected in (
+        (weight, "float32"),
+        (weight.bfloat16().float(), "bfloat16"),
+        (weight.half().float(), "float16"),
+        (weight.bfloat16(), "bfloat16"),
+    ):
+        linear = factory(values, None)
+        assert linear.packed.format == expected
+        unpacked = torch.empty(values.shape)
+        linear.packed.unpack(unpacked)
+        assert torch.equal(unpacked, values.float())
+    odd = (1e20 * weight[:, :63]).bfloat16()
+    assert factory(odd, None).packed.format == "float32"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_native_linear_keeps_the_caller_s_dtype(dtype: torch.dtype) -> None:
+    weight, bias, x = torch.randn(32, 64), torch.randn(32), torch.randn(5, 64).to(dtype)
+    linear: NativeLinear = NativeLinearFactory(2, weights="float32")(weight, bias)
+    out = linear(x)
+    assert out.dtype is dtype
+    expected = torch.nn.functional.linear(x.float(), weight, bias)
+    assert torch.allclose(out.float(), expected, atol=0.1 if dtype is torch.bfloat16 else 1e-4)
+
+
+@pytest.mark.parametrize("model", sorted(MIXTURES))
+def test_mixtures_of_experts_run_in_stages(model: str) -> None:
+    native = decoder(model)
+    pool, tables = make_pool(native, torch.float32)
+    with pytest.raises(UnsupportedModelError, match="mixtures of experts"):
+        NativeStep(native, pool, tables, 2)
+    step = host_step(native, pool, tables, TorchPagedAttention(), num_threads=2)
+    assert isinstance(step, StagedStep)
+    assert run(step, native.config.vocab_size, [2, 5]).isfinite().all()
+
+
+def test_wrong_batches_are_named_and_write_nothing() -> None:
+    native = decoder("llama3_rope")
+    pool, tables = make_pool(native, torch.float32)
+    step = NativeStep(native, pool, tables, 2)
+    before = pool.tensor.clone()
+    vocab, positions = native.config.vocab_size, native.max_positions
+
+    def batch(token: int, row: int, length: int) -> DecodeBatch:
+        return DecodeBatch(
+            token_ids=np.array([1, token]),
+            rows=np.array([0, row], np.int32),
+            lengths=np.array([1, length], np.int32),
+        )
+
+    for wrong, message in (
+        (batch(vocab, 1, 1), r"token_ids\[1\]: is"),
+        (batch(-1, 1, 1), r"token_ids\[1\]: is -1"),
+        (batch(1, 99, 1), r"rows\[1\]: is 99"),
+        (batch(1, 1, 0), r"lengths\[1\]: is 0, it must be from 1"),
+        (batch(1, 1, positions + 1), r"lengths\[1\]: is"),
+        (batch(1, 1, 65), r"lengths\[1\]: is 65, block_tables has room for 64"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            step(wrong)
+    assert torch.equal(before.nan_to_num(), pool.tensor.nan_to_num())
