@@ -33,7 +33,7 @@ KERNEL_CODE := $(filter %.cpp %.h,$(KERNEL_SOURCES))
 
 DOCKERFILES := $(wildcard services/*/Dockerfile operator/Dockerfile)
 
-.PHONY: serve test figures lint format check kernels proto crds e2e-kill e2e-scale e2e-pod clean help
+.PHONY: serve test figures bench-decoupling lint format check kernels proto crds e2e-kill e2e-scale e2e-pod clean help
 
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ test: $(VENV)/dev.stamp ## run every test; fewer with PYTEST_FLAGS=tests/unit
 
 figures: $(VENV)/dev.stamp ## simulate the policies and draw every figure into build/figures
 	$(BIN)/dualpace lab figures $(FLAGS)
+
+bench-decoupling: $(VENV)/dev.stamp ## what keeping step with the device costs: real processes, emulated GPU
+	$(BIN)/python bench/decoupling/run.py $(FLAGS)
 
 lint: $(VENV)/dev.stamp ## formatting, lint, types, layers
 	$(BIN)/ruff format --check

@@ -110,7 +110,11 @@ def _model_name(settings: ServeSettings) -> str | None:
 
 def _dtype(settings: ServeSettings) -> str:
     """Say what `auto` means where that is known, so that both engines can load at once."""
-    return "float32" if settings.dtype == "auto" and settings.device == "cpu" else settings.dtype
+    return "float32" if settings.dtype == "auto" and not _on_cuda(settings) else settings.dtype
+
+
+def _on_cuda(settings: ServeSettings) -> bool:
+    return settings.device.startswith("cuda")
 
 
 def _threads(service: str, device: str) -> int:
@@ -119,4 +123,5 @@ def _threads(service: str, device: str) -> int:
     if device == "cpu":
         gpu = max(1, cpus // 2)
         return gpu if service == "gpu-engine" else max(1, cpus - gpu)
-    return 1 if service == "gpu-engine" else max(1, cpus - 2)
+    others = 1 if device.startswith("emulated") else 2  # a device that sleeps needs no core
+    return 1 if service == "gpu-engine" else max(1, cpus - others)

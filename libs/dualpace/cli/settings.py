@@ -19,7 +19,10 @@ class ServeSettings:
     served_model_name: str | None = setting(
         "Names that clients may use, separated by commas; unset: the model's own.", default=None
     )
-    device: str = setting("Device of the gpu-engine: cpu, cuda or cuda:<index>.", default="cpu")
+    device: str = setting(
+        "Device of the gpu-engine: cpu, cuda, cuda:<index> or emulated:<profile or preset>.",
+        default="cpu",
+    )
     dtype: str = setting(
         "Data type; auto is float32 on a CPU and the model's own on CUDA.",
         default="auto",
@@ -66,6 +69,6 @@ class ServeSettings:
         require(self.drain_grace_s >= 0, "drain_grace_s must not be negative")
         placement_from_text(self.placement)
         require(
-            re.fullmatch(r"cpu|cuda(:\d+)?", self.device) is not None,
-            f"device: {self.device!r} is not cpu, cuda or cuda:<index>",
+            re.fullmatch(r"cpu|cuda(:\d+)?|emulated:.+", self.device) is not None,
+            f"device: {self.device!r} is not cpu, cuda, cuda:<index> or emulated:<what>",
         )

@@ -34,6 +34,7 @@ from dualpace.gpu_engine.engine import GpuEngine
 from dualpace.gpu_engine.lending import Lending
 from dualpace.gpu_engine.offer import OfferKeeper
 from dualpace.gpu_engine.runner import GpuRunner
+from dualpace.gpu_engine.torch_stages import TorchStages
 from dualpace.grammar import Grammars
 from dualpace.ipc.arena import Arena
 from dualpace.ipc.assist_region import AssistRegion
@@ -210,12 +211,13 @@ class InProcessNode:
         )
         device = self.device = CpuDevice()
         self._bell = _DirectBell()
+        channels = AssistRegion(self.arena).channels(self._bell)
         self.dense_assist = DenseAssist(
-            decoder=decoder,
+            stages=TorchStages(
+                decoder=decoder, arena=self.arena, channels=channels, grammars=grammars
+            ),
             device=device,
-            arena=self.arena,
-            channels=AssistRegion(self.arena).channels(self._bell),
-            grammars=grammars,
+            channels=channels,
             lease=AssistLease(),
             clock=self.clock,
         )

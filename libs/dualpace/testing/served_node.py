@@ -144,5 +144,5 @@ def served_node(
             for process in (*node.services().values(), psutil.Process(node.process.pid)):
                 os.kill(process.pid, signal.SIGKILL)
             node.process.wait()
-            if node.process.stdout is not None:
-                node.process.stdout.close()
+        if node.process.stdout is not None:
+            node.process.stdout.close()

@@ -25,6 +25,7 @@ from dualpace.ipc.channel import CpuInput, Inbox
 from dualpace.ipc.engine_server import EngineFacts, EngineServer
 from dualpace.ipc.handoff import HandoffServer
 from dualpace.ipc.layout import ArenaGeometry
+from dualpace.ipc.lockstep import Lockstep
 from dualpace.ipc.pulse import STATUS_INTERVAL_S
 from dualpace.ipc.rpc import CPU_SOCKET, engine_handler, handoff_handler
 from dualpace.ipc.serving import io_thread, serve_socket
@@ -117,6 +118,7 @@ def _run(
             runner=runner,
             borrower=routing.borrower,
             profile=routing.profile,
+            lockstep=_lockstep(settings, arena),
             arena=arena,
             inbox=inbox,
             gateways=gateways,
@@ -140,6 +142,13 @@ def _run(
                         "the gpu-engine went away and nothing is left to decode here; "
                         "its successor makes a new arena"
                     )
+
+
+def _lockstep(settings: CpuEngineSettings, arena: Arena) -> Lockstep | None:
+    if not settings.lockstep:
+        return None
+    log.warning("lockstep: this engine keeps step with the gpu-engine")
+    return Lockstep(Path(settings.run_dir), Engine.CPU, arena.heartbeat(Engine.GPU))
 
 
 def _limits(settings: CpuEngineSettings, geometry: ArenaGeometry) -> HostLimits:

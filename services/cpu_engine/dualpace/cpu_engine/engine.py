@@ -34,6 +34,7 @@ from dualpace.ipc.channel import (
     HandoffEventPort,
     Inbox,
 )
+from dualpace.ipc.lockstep import Lockstep
 from dualpace.ipc.pulse import Pulse
 from dualpace.scheduling.cpu import HostScheduler
 from dualpace.scheduling.plan import Failure, HostPlan, Sample, TableWrite
@@ -73,7 +74,9 @@ class CpuEngine:
         clock: Clock,
         borrower: Borrower | None = None,
         profile: ProfileFile | None = None,
+        lockstep: Lockstep | None = None,
     ) -> None:
+        self._lockstep = lockstep
         self._profile = profile
         self._borrower = NoBorrowing() if borrower is None else borrower
         self._scheduler = scheduler
@@ -110,7 +113,11 @@ class CpuEngine:
         plan = self._scheduler.schedule(self._clock.now())
         self._runner.write_tables(plan.table_writes)
         if plan.rows:
+            if self._lockstep is not None:
+                self._lockstep.begin()
             self._scheduler.apply(self._runner.execute(plan))
+            if self._lockstep is not None:
+                self._lockstep.end()
             self._tokens += len(plan.rows)
         self._publish()
         self._pulse.beat(busy=bool(plan.rows))

@@ -49,6 +49,9 @@ class CpuEngineSettings(ServiceSettings):
     assist_deadline_s: float = setting(
         "How long an assisted iteration may take before it is computed here.", default=0.5
     )
+    lockstep: bool = setting(
+        "Keep step with the gpu-engine's iterations: for measuring what that costs.", default=False
+    )
     threads: int = setting(
         "Compute threads; 0 takes one for each CPU that `cores` gives to compute, or, if that is"
         " off, for each allowed core, less one where those are over two.",

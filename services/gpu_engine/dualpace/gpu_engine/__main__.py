@@ -15,11 +15,12 @@ from dualpace.core.request import Engine
 from dualpace.core.service import service_main
 from dualpace.gpu_engine.dense_assist import DenseAssist
 from dualpace.gpu_engine.device import CpuDevice, CudaDevice, Device
-from dualpace.gpu_engine.engine import GpuEngine
+from dualpace.gpu_engine.emulation import emulated_costs
+from dualpace.gpu_engine.engine import GpuEngine, Runner
+from dualpace.gpu_engine.executor import EmulatedExecutor, Executor, Pools, TorchExecutor
 from dualpace.gpu_engine.lending import Lending
 from dualpace.gpu_engine.memory import MemoryPlan, longest_sequence, plan_memory
 from dualpace.gpu_engine.offer import OfferKeeper
-from dualpace.gpu_engine.runner import GpuRunner
 from dualpace.gpu_engine.settings import GpuEngineSettings
 from dualpace.grammar import Grammars, vocabulary_of
 from dualpace.ipc.arena import Arena, require_space
@@ -28,12 +29,12 @@ from dualpace.ipc.bell import Bell, spin_s_for
 from dualpace.ipc.channel import GpuInput, Inbox
 from dualpace.ipc.engine_server import EngineFacts, EngineServer
 from dualpace.ipc.handoff import HandoffClient
+from dualpace.ipc.lockstep import Lockstep
 from dualpace.ipc.pulse import STATUS_INTERVAL_S
 from dualpace.ipc.rpc import CPU_SOCKET, GPU_SOCKET, engine_handler
 from dualpace.ipc.serving import io_thread, serve_socket
 from dualpace.models.arena_pool import arena_pool
 from dualpace.models.attention import PagedAttention
-from dualpace.models.decoder import Decoder
 from dualpace.models.host_attention import host_attention
 from dualpace.models.kv_pool import KvPool
 from dualpace.models.loader import load_decoder
@@ -58,8 +59,7 @@ class _Node:
     """What has been loaded and sized before serving starts."""
 
     checkpoint: Checkpoint
-    device: Device
-    decoder: Decoder
+    executor: Executor
     memory: MemoryPlan
     arena: Arena
     grammars: Grammars
@@ -72,17 +72,8 @@ def _serve(settings: GpuEngineSettings, stop: StopRequest) -> None:
     run_dir = Path(settings.run_dir)
     require_space(run_dir, settings.arena_mib << 20)  # before the weights take their time
     checkpoint = open_checkpoint(Path(settings.model))
-    device = _device(settings)
-    dtype = _dtype(settings, checkpoint)
-    # Weights first: on CUDA the KV pool takes what they leave.
-    decoder = load_decoder(
-        checkpoint,
-        dtype=dtype,
-        device=device.torch_device,
-        progress=log_progress(log, "loading weights", stop.check),
-        max_positions=longest_sequence(settings, checkpoint.config),
-    )
-    memory = plan_memory(settings, checkpoint.config, dtype, device.free_bytes())
+    executor = _executor(settings, checkpoint, stop)
+    memory = plan_memory(settings, checkpoint.config, executor.dtype, executor.device.free_bytes())
     log.info("%s", memory)
     arena = Arena.create(
         run_dir,
@@ -95,8 +86,7 @@ def _serve(settings: GpuEngineSettings, stop: StopRequest) -> None:
     grammars = Grammars(vocabulary_of(checkpoint))
     node = _Node(
         checkpoint=checkpoint,
-        device=device,
-        decoder=decoder,
+        executor=executor,
         memory=memory,
         arena=arena,
         grammars=grammars,
@@ -115,7 +105,7 @@ def _run(settings: GpuEngineSettings, node: _Node, stop: StopRequest) -> None:
     max_model_len = node.memory.max_model_len
     run_dir = Path(settings.run_dir)
     host_pool = arena_pool(node.arena)
-    node.device.pin(host_pool.tensor)
+    node.executor.device.pin(host_pool.tensor)
     limits = GpuLimits(
         num_blocks=node.memory.device_blocks,
         block_size=settings.block_size,
@@ -140,6 +130,7 @@ def _run(settings: GpuEngineSettings, node: _Node, stop: StopRequest) -> None:
             scheduler=GpuScheduler(limits, placement_from_text(settings.placement)),
             runner=_runner(settings, node, host_pool, lending),
             lender=lending,
+            lockstep=_lockstep(settings, node.arena),
             arena=node.arena,
             inbox=inbox,
             gateways=gateways,
@@ -155,7 +146,14 @@ def _run(settings: GpuEngineSettings, node: _Node, stop: StopRequest) -> None:
             while not stop.requested:
                 if not engine.step():
                     inbox.wait(STATUS_INTERVAL_S)
-    node.device.unpin(host_pool.tensor)
+    node.executor.device.unpin(host_pool.tensor)
+
+
+def _lockstep(settings: GpuEngineSettings, arena: Arena) -> Lockstep | None:
+    if not settings.lockstep:
+        return None
+    log.warning("lockstep: this engine keeps step with the cpu-engine")
+    return Lockstep(Path(settings.run_dir), Engine.GPU, arena.heartbeat(Engine.CPU))
 
 
 def _lending(settings: GpuEngineSettings, node: _Node) -> tuple[Bell | None, Lending | None]:
@@ -164,12 +162,11 @@ def _lending(settings: GpuEngineSettings, node: _Node) -> tuple[Bell | None, Len
         return None, None
     region = AssistRegion(node.arena)
     bell = region.bell(Engine.GPU, spin_s=spin_s_for(settings.num_threads))
+    channels = region.channels(bell)
     assist = DenseAssist(
-        decoder=node.decoder,
-        device=node.device,
-        arena=node.arena,
-        channels=region.channels(bell),
-        grammars=node.grammars,
+        stages=node.executor.stages(node.arena, channels, node.grammars),
+        device=node.executor.device,
+        channels=channels,
         lease=AssistLease(share=settings.assist_share),
         clock=SystemClock(),
     )
@@ -181,30 +178,46 @@ def _lending(settings: GpuEngineSettings, node: _Node) -> tuple[Bell | None, Len
 
 def _runner(
     settings: GpuEngineSettings, node: _Node, host_pool: KvPool, lending: Lending | None
-) -> GpuRunner:
+) -> Runner:
+    executor = node.executor
     try:
         device_pool = KvPool.allocate(
             node.checkpoint.config,
             node.memory.device_blocks,
             settings.block_size,
-            dtype=node.decoder.dtype,
-            device=node.device.torch_device,
+            dtype=executor.dtype,
+            device=executor.device.torch_device,
         )
     except RuntimeError as error:  # torch's word for no memory
         raise CapacityError(
             f"device_kv_mib: no memory for {node.memory.device_blocks} KV blocks: {error}"
         ) from None
-    return GpuRunner(
-        decoder=node.decoder,
-        device=node.device,
-        device_pool=device_pool,
-        host_pool=host_pool,
-        attention=_attention(settings),
-        grammars=node.grammars,
+    pools = Pools(
+        device=device_pool,
+        host=host_pool,
         max_running=settings.running_limit,
         max_blocks_per_sequence=node.memory.arena.max_blocks_per_sequence,
-        at_boundary=None if lending is None else lending.at_boundary,
     )
+    return executor.runner(pools, node.grammars, None if lending is None else lending.at_boundary)
+
+
+def _executor(settings: GpuEngineSettings, checkpoint: Checkpoint, stop: StopRequest) -> Executor:
+    """Load the model on its device, or look up the times of an emulated one."""
+    dtype = _dtype(settings, checkpoint)
+    if settings.is_emulated:
+        costs = emulated_costs(settings.device, checkpoint.config)
+        log.warning("the device is emulated: iterations are waits, and text is nonsense")
+        return EmulatedExecutor(CpuDevice(), dtype, checkpoint.config, costs)
+    device = _device(settings)
+    # Weights first: on CUDA the KV pool takes what they leave.
+    decoder = load_decoder(
+        checkpoint,
+        dtype=dtype,
+        device=device.torch_device,
+        progress=log_progress(log, "loading weights", stop.check),
+        max_positions=longest_sequence(settings, checkpoint.config),
+    )
+    return TorchExecutor(device, decoder, _attention(settings))
 
 
 def _device(settings: GpuEngineSettings) -> Device:

@@ -9,39 +9,39 @@ host, and no call can fail the engine.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Protocol
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from dualpace.core.clock import Clock
-from dualpace.core.request import Request
 from dualpace.gpu_engine.device import Device
-from dualpace.ipc.arena import Arena
 from dualpace.ipc.assist_channel import AssistChannel, AssistResult
 from dualpace.ipc.assist_layout import STATUS_DONE, STATUS_FAILED
-from dualpace.models.assist_tensors import AssistTensors
-from dualpace.models.decoder import Decoder
-from dualpace.sampling.row_sampler import RowSampler, SampleRow
-from dualpace.sampling.slot_state import GrammarSource
 from dualpace.scheduling.lease import AssistLease
-from dualpace.scheduling.plan import Failure, Sample
 
 log = logging.getLogger(__name__)
 
 
-class _CallError(Exception):
+class AssistCallError(Exception):
     """A call makes no sense, for instance because its rows were taken back meanwhile."""
 
 
-@dataclass(slots=True)
-class _Batch:
-    """A micro-batch on its way through the layers."""
+class AssistStages(Protocol):
+    """Computes the dense stages of micro-batches, and keeps their state in between."""
 
-    slots: list[int]
-    positions: Tensor
-    hidden: Tensor
+    @property
+    def last_boundary(self) -> int:
+        """The boundary whose call gives results."""
+
+    def run(self, index: int, boundary: int, count: int) -> Tensor | None:
+        """Run the stages at a boundary for the `count` rows in channel `index`.
+
+        What the host gets stands in the channel then; the last call's logits are returned. Raises
+        AssistCallError.
+        """
+
+    def results(self, index: int, logits: Tensor | None) -> list[AssistResult]:
+        """Return what the last call gives for each row, once it has been computed."""
 
 
 class DenseAssist:
@@ -50,21 +50,17 @@ class DenseAssist:
     def __init__(
         self,
         *,
-        decoder: Decoder,
+        stages: AssistStages,
         device: Device,
-        arena: Arena,
         channels: Sequence[AssistChannel],
-        grammars: GrammarSource,
         lease: AssistLease,
         clock: Clock,
     ) -> None:
-        self._decoder = decoder
+        self._stages = stages
         self._device = device
         self._channels = channels
         self._lease = lease
         self._clock = clock
-        self._stages = _Stages(decoder, device.torch_device, channels)
-        self._sampler = _Sampler(arena, RowSampler(grammars))
         self._busy: set[int] = set()
         self.calls = 0
         """Answered so far."""
@@ -94,10 +90,9 @@ class DenseAssist:
         self._busy.add(index)
 
         def finish(logits: Tensor | None, error: Exception | None) -> None:
-            if error is None and logits is not None:
+            if error is None and boundary == self._stages.last_boundary:
                 try:
-                    batch = self._stages.batch(index)
-                    channel.put_results(self._sampler.sample(logits, batch.slots, batch.positions))
+                    channel.put_results(self._stages.results(index, logits))
                 except Exception as failure:  # noqa: BLE001 - told below, and to the host
                     error = failure
             taken_s = self._clock.now() - started_s
@@ -112,111 +107,9 @@ class DenseAssist:
         self.lent_s += taken_s
         if leased:
             self._lease.charge(taken_s)
-        if isinstance(error, _CallError):
+        if isinstance(error, AssistCallError):
             self.failures += 1
             log.info("assist refused: %s", error)
         elif error is not None:
             self.failures += 1
             log.error("an assist call failed; the host goes on alone", exc_info=error)
-
-
-class _Stages:
-    """The dense stages at each boundary, and the hidden states in between."""
-
-    def __init__(
-        self, decoder: Decoder, device: torch.device, channels: Sequence[AssistChannel]
-    ) -> None:
-        self._decoder = decoder
-        self._device = device
-        self._channels = channels
-        self._tensors: list[AssistTensors] = []
-        self._batches: dict[int, _Batch] = {}
-
-    def batch(self, index: int) -> _Batch:
-        """Return the micro-batch in a channel."""
-        return self._batches[index]
-
-    @torch.inference_mode()
-    def run(self, index: int, boundary: int, count: int) -> Tensor | None:
-        """Run the stages at a boundary; returns logits, float32 [count, V], at the last one."""
-        decoder, tensors = self._decoder, self._tensors_of(index)
-        if boundary == 0:
-            batch = self._begin(index, count)
-        else:
-            batch = self._going_on(index, boundary, count)
-            attended = tensors.attention[:count].to(self._device, non_blocking=True)
-            batch.hidden = decoder.post_attention(boundary - 1, attended, batch.hidden)
-        if boundary == decoder.num_layers:
-            return decoder.head(batch.hidden)
-        q, k, v = decoder.pre_attention(boundary, batch.hidden, batch.positions)
-        for target, values in ((tensors.q, q), (tensors.k, k), (tensors.v, v)):
-            target[:count].copy_(values, non_blocking=True)
-        return None
-
-    def _tensors_of(self, index: int) -> AssistTensors:
-        if not self._tensors:
-            self._tensors = [AssistTensors.of(c, self._decoder.dtype) for c in self._channels]
-        return self._tensors[index]
-
-    def _begin(self, index: int, count: int) -> _Batch:
-        channel = self._channels[index]
-        if not 0 < count <= channel.geometry.rows:
-            raise _CallError(f"{count} rows")
-        rows = channel.rows[:count]
-        token_ids = rows["token_id"].astype(np.int64)
-        positions = rows["position"].astype(np.int64)
-        if token_ids.min() < 0 or token_ids.max() >= self._decoder.config.vocab_size:
-            raise _CallError("a token id is out of range")
-        if positions.min() < 0 or positions.max() >= self._decoder.max_positions:
-            raise _CallError("a position is out of range")
-        batch = self._batches[index] = _Batch(
-            slots=rows["slot"].tolist(),
-            positions=torch.from_numpy(positions).to(self._device, non_blocking=True),
-            hidden=self._decoder.embed(torch.from_numpy(token_ids).to(self._device)),
-        )
-        return batch
-
-    def _going_on(self, index: int, boundary: int, count: int) -> _Batch:
-        batch = self._batches.get(index)
-        if batch is None or len(batch.slots) != count or boundary > self._decoder.num_layers:
-            raise _CallError(f"boundary {boundary} of a batch that was not begun")
-        return batch
-
-
-class _Sampler:
-    """Chooses tokens for the host's rows: what is known of them stands in the arena."""
-
-    def __init__(self, arena: Arena, sampler: RowSampler) -> None:
-        self._arena = arena
-        self._sampler = sampler
-        self._requests: dict[int, Request] = {}
-        """By slot, as last read."""
-
-    def sample(self, logits: Tensor, slots: Sequence[int], positions: Tensor) -> list[AssistResult]:
-        """Return a result for each row."""
-        rows = [
-            self._row(slot, position)
-            for slot, position in zip(slots, positions.tolist(), strict=True)
-        ]
-        outcomes = {r.request_id: r for r in self._sampler.sample(logits, rows)}
-        return [_result(outcomes[row.request.request_id]) for row in rows]
-
-    def _row(self, slot: int, position: int) -> SampleRow:
-        request_id = self._arena.sequences.request_id(slot)
-        if request_id is None:
-            raise _CallError(f"slot {slot} is empty")
-        request = self._requests.get(slot)
-        if request is None or request.request_id != request_id:
-            request = self._requests[slot] = self._arena.sequences.read(slot)[0]
-        return SampleRow(
-            slot=slot,
-            request=request,
-            position=position + 1,
-            known=lambda begin, end: self._arena.tokens_of(slot, begin, end),
-        )
-
-
-def _result(outcome: Sample | Failure) -> AssistResult:
-    if isinstance(outcome, Sample):
-        return AssistResult(outcome.token_id, outcome.logprobs)
-    return AssistResult(None, reason=outcome.reason, message=outcome.message)

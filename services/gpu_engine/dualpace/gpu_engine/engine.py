@@ -33,6 +33,7 @@ from dualpace.ipc.channel import (
     Inbox,
 )
 from dualpace.ipc.codec import encoded_size
+from dualpace.ipc.lockstep import Lockstep
 from dualpace.ipc.pulse import Pulse
 from dualpace.scheduling.gpu import GpuScheduler
 from dualpace.scheduling.plan import GpuPlan, HandoffCommit, Result
@@ -69,7 +70,9 @@ class GpuEngine:
         max_model_len: int,
         vocab_size: int,
         lender: Lender | None = None,
+        lockstep: Lockstep | None = None,
     ) -> None:
+        self._lockstep = lockstep
         self._lender = NoLending() if lender is None else lender
         self._scheduler = scheduler
         self._runner = runner
@@ -98,6 +101,8 @@ class GpuEngine:
         plan = self._scheduler.schedule(started_s)
         lent = plan.empty and self._lender.idle()
         if not plan.empty:
+            if self._lockstep is not None and plan.rows:
+                self._lockstep.begin()
             self._scheduler.apply(plan, self._runner.execute(plan))
             self._lender.ran(plan, self._clock.now() - started_s)
             self._tokens += plan.num_tokens

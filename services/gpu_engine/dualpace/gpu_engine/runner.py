@@ -6,9 +6,8 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from dualpace.core.blocks import blocks_for
 from dualpace.gpu_engine.device import Device
-from dualpace.gpu_engine.transfers import Transfers
+from dualpace.gpu_engine.plan_copies import PlanCopies
 from dualpace.models.attention import PagedAttention
 from dualpace.models.decoder import Decoder
 from dualpace.models.forward import PrefillChunk, TokenBatch, forward
@@ -41,9 +40,8 @@ class GpuRunner:
         self._pool = device_pool
         self._attention = attention
         self._sampler = RowSampler(grammars)
-        self._transfers = Transfers(device, device_pool, host_pool)
+        self._copies = PlanCopies(device, device_pool, host_pool)
         self._tables = _BlockTables(max_running, max_blocks_per_sequence, device.torch_device)
-        self._transferred: list[int] = []
 
     @torch.inference_mode()
     def execute(self, plan: GpuPlan) -> list[Result]:
@@ -52,7 +50,7 @@ class GpuRunner:
         Copies, then one forward pass. Returns prompt scores where asked for, then a result for
         each row that samples.
         """
-        self._start_copies(plan)
+        self._copies.start(plan)
         if not plan.rows:
             return []
         rows = sorted(plan.rows, key=lambda row: len(row.tokens) > 1)  # decodes first
@@ -64,11 +62,10 @@ class GpuRunner:
             self._attention,
             self._batch(rows),
             at_boundary=self._at_boundary,
-            after_write=(lambda layer: self._stream(layer, streams)) if streams else None,
+            after_write=(lambda layer: self._copies.stream(layer, streams)) if streams else None,
             with_hidden=self._scorer(rows, results),
         )
-        for row in streams:
-            self._finish_transfer(row.request_id)
+        self._copies.finish(streams)
         sampled = [_sample_row(row) for row in rows if row.samples]
         if sampled:
             results.extend(self._sampler.sample(logits, sampled))
@@ -98,37 +95,7 @@ class GpuRunner:
 
     def completed_transfers(self) -> list[int]:
         """Return the request of each copy that has completed since the last call."""
-        self._device.poll()
-        done, self._transferred = self._transferred, []
-        return done
-
-    def _start_copies(self, plan: GpuPlan) -> None:
-        if not (plan.copies_out or plan.copies_in):
-            return
-        self._device.begin_copies()
-        size = self._pool.block_size
-        layers = range(self._pool.num_layers)
-        for copy in plan.copies_out:
-            end = blocks_for(copy.num_positions, size)
-            self._transfers.out(copy.device_blocks, copy.host_blocks, 0, end, layers)
-            self._finish_transfer(copy.request_id)
-        for copy in plan.copies_in:
-            end = blocks_for(copy.num_positions, size)
-            self._transfers.back(copy.device_blocks, copy.host_blocks, end)
-            self._finish_transfer(copy.request_id)
-
-    def _finish_transfer(self, request_id: int) -> None:
-        self._device.when_copied(lambda: self._transferred.append(request_id))
-
-    def _stream(self, layer: int, rows: Sequence[GpuRow]) -> None:
-        """Copy the blocks that the rows' tokens touched in this layer to the arena."""
-        self._device.begin_copies()
-        size = self._pool.block_size
-        for row in rows:
-            assert row.stream_to is not None
-            begin = row.start // size
-            end = blocks_for(row.start + len(row.tokens), size)
-            self._transfers.out(row.blocks, row.stream_to, begin, end, (layer,))
+        return self._copies.completed()
 
     def _batch(self, rows: Sequence[GpuRow]) -> TokenBatch:
         size = self._pool.block_size

@@ -15,7 +15,10 @@ class GpuEngineSettings(ServiceSettings):
 
     model: str = setting("Model directory or GGUF file.")
     run_dir: str = setting("Directory, in shared memory, of the arena and of the engines' sockets.")
-    device: str = setting("cpu, cuda or cuda:<index>.", default="cpu")
+    device: str = setting(
+        "cpu, cuda, cuda:<index>, or emulated:<profile's file or preset GPU> (for measurements).",
+        default="cpu",
+    )
     dtype: str = setting(
         "Data type of weights, activations and KV; auto is float32 on a CPU, and on CUDA that of"
         " the model's files.",
@@ -56,6 +59,9 @@ class GpuEngineSettings(ServiceSettings):
     gpu_memory_fraction: float = setting(
         "Share of the CUDA device's memory to use for weights and KV.", default=0.9
     )
+    lockstep: bool = setting(
+        "Keep step with the cpu-engine's iterations: for measuring what that costs.", default=False
+    )
     threads: int = setting("Compute threads on the host; 0 takes every allowed CPU.", default=0)
 
     def __post_init__(self) -> None:
@@ -76,8 +82,10 @@ class GpuEngineSettings(ServiceSettings):
         require(0.0 < self.gpu_memory_fraction <= 1.0, "gpu_memory_fraction must be in (0, 1]")
         kind, _, index = self.device.partition(":")
         require(
-            self.device in ("cpu", "cuda") or (kind == "cuda" and index.isdecimal()),
-            f"device: {self.device!r} is not cpu, cuda or cuda:<index>",
+            self.device in ("cpu", "cuda")
+            or (kind == "cuda" and index.isdecimal())
+            or (kind == "emulated" and bool(index)),
+            f"device: {self.device!r} is not cpu, cuda, cuda:<index> or emulated:<what>",
         )
         placement_from_text(self.placement)
         require(Path(self.run_dir).is_dir(), f"run_dir: {self.run_dir} is not a directory")
@@ -93,14 +101,19 @@ class GpuEngineSettings(ServiceSettings):
         return self.device.startswith("cuda")
 
     @property
+    def is_emulated(self) -> bool:
+        """Whether compute is replaced by waiting."""
+        return self.device.startswith("emulated:")
+
+    @property
     def running_limit(self) -> int:
         """Most sequences on the device at once."""
-        return self.max_running or (256 if self.on_cuda else 16)
+        return self.max_running or (16 if self.device == "cpu" else 256)
 
     @property
     def iteration_tokens(self) -> int:
         """Most tokens of an iteration."""
-        return self.token_budget or (2048 if self.on_cuda else 256)
+        return self.token_budget or (256 if self.device == "cpu" else 2048)
 
     @property
     def num_threads(self) -> int:
