@@ -85,7 +85,7 @@ kernels: $(VENV)/dev.stamp ## rebuild the native kernels
 
 proto: $(VENV)/dev.stamp ## regenerate the protobuf messages
 	$(BIN)/python -m grpc_tools.protoc -I libs --python_out=libs --pyi_out=libs \
-	  libs/dualpace/ipc/proto/engine.proto
+	  libs/dualpace/ipc/proto/engine.proto libs/dualpace/api/v1/inference.proto
 
 clean: ## remove the environment and what was built
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -130,13 +130,15 @@ async def test_if_one_cannot_start_none_runs() -> None:
     ],
 )
 async def test_a_generation_that_breaks_ends_the_request(step: Step, status: int) -> None:
-    backend = by_prompt({0: [Hold()], 1: [5, step]})
-    with pytest.raises(ApiError) as caught:
-        await run_all(backend, 2)
-    assert caught.value.status == status
-    assert "mistake of ours" not in caught.value.message
-    backend.assert_nothing_leaked()
-    await no_tasks_left()
+    cases: list[dict[int, Iterable[Step]]] = [{0: [Hold()], 1: [5, step]}, {0: [5, step]}]
+    for scripts in cases:
+        backend = by_prompt(scripts)
+        with pytest.raises(ApiError) as caught:
+            await run_all(backend, len(scripts))
+        assert caught.value.status == status
+        assert "mistake of ours" not in caught.value.message
+        backend.assert_nothing_leaked()
+        await no_tasks_left()
 
 
 async def test_what_breaks_after_it_was_stopped_concerns_nobody() -> None:
@@ -152,17 +154,55 @@ async def test_what_breaks_after_it_was_stopped_concerns_nobody() -> None:
     backend.assert_nothing_leaked()
 
 
-async def test_an_abort_is_raised_after_what_had_arrived() -> None:
-    backend = by_prompt({0: [5, Hold()]})
-    async with GenerationGroup(backend, plans(1)) as group:
+@pytest.mark.parametrize("count", [1, 2])
+async def test_an_abort_is_raised_after_what_had_arrived(count: int) -> None:
+    backend = by_prompt({0: [5, Hold()], 1: [Hold()]})
+    async with GenerationGroup(backend, plans(count)) as group:
         await asyncio.sleep(0.02)
         group.abort(unavailable("shutting down"))
+        group.abort(unavailable("said once more"))
         index, event = await anext(group)
         assert (index, isinstance(event, GeneratedToken)) == (0, True)
         with pytest.raises(ApiError, match="shutting down"):
             await anext(group)
     backend.assert_nothing_leaked()
     await no_tasks_left()
+
+
+async def test_a_single_choice_that_waits_is_aborted_or_cancelled_at_once() -> None:
+    for abort in (True, False):
+        backend = FakeBackend(always(5, Hold()))
+        group = GenerationGroup(backend, plans(1))
+
+        async def read(group: GenerationGroup = group) -> None:
+            async with group:
+                async for _ in group:
+                    pass
+
+        task = asyncio.create_task(read())
+        await asyncio.sleep(0.02)
+        if abort:
+            group.abort(unavailable("shutting down"))
+            with pytest.raises(ApiError, match="shutting down"):
+                await task
+        else:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert backend.generations[0].num_cancels == 1
+        backend.assert_nothing_leaked()
+        await no_tasks_left()
+
+
+async def test_a_single_choice_that_was_stopped_yields_nothing_more() -> None:
+    backend = FakeBackend(always(5, 6, 7, EOS))
+    seen = []
+    async with GenerationGroup(backend, plans(1)) as group:
+        async for index, event in group:
+            seen.append(event)
+            group.stop(index)
+    assert len(seen) == 1
+    backend.assert_nothing_leaked()
 
 
 async def test_an_engines_own_end_is_passed_on() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from dualpace.api import Client as GrpcClient
 from tests.unit.gateway.conftest import wait_until
 
 SCRIPT = Path(__file__).with_name("scripted_server.py")
@@ -214,10 +215,15 @@ def test_a_model_that_is_not_there_ends_the_start_with_1(tmp_path: Path) -> None
 
 
 def test_the_operators_port_shows_and_drains(start: Start) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    process = start(0.05, f"--admin-port={port}")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as free,
+        socket.create_server(("127.0.0.1", 0)) as also_free,
+    ):
+        port, grpc_port = free.getsockname()[1], also_free.getsockname()[1]
+    process = start(0.05, f"--admin-port={port}", f"--grpc-port={grpc_port}")
     thread, lines = wait_for_stream(process)
+    with GrpcClient(f"127.0.0.1:{grpc_port}", timeout_s=10) as client:
+        assert list(client.model_info().names) == ["bytes"]
     with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as admin:
         state = admin.get("/state").json()
         assert state["unready_reason"] is None
@@ -226,9 +232,9 @@ def test_the_operators_port_shows_and_drains(start: Start) -> None:
         assert "vllm:num_requests_running" in admin.get("/metrics").text
         assert admin.get("/livez").status_code == 200
         assert admin.post("/v1/completions", json={"prompt": "x"}).status_code == 404
-        with httpx2.Client(base_url=process.url, timeout=10) as client:
-            assert client.get("/state").status_code == 404
-            assert client.post("/drain").status_code == 404
+        with httpx2.Client(base_url=process.url, timeout=10) as public:
+            assert public.get("/state").status_code == 404
+            assert public.post("/drain").status_code == 404
         assert admin.post("/drain").status_code == 202
         wait_until(lambda: admin.get("/readyz").status_code == 503)
     thread.join(20)

@@ -3,14 +3,16 @@
 import json
 import time
 from dataclasses import replace
+from typing import Any
 
 import httpx2
 import pytest
 
 from dualpace.core.errors import PeerLostError
 from dualpace.core.request import FinishReason
+from dualpace.gateway.model import ServedModel
 from dualpace.testing.fake_backend import Break, End, Hold, Pause, Step, always
-from tests.unit.gateway.conftest import Serve, chunks_of, sse_data, wait_until
+from tests.unit.gateway.conftest import Serve, chunks_of, ids_of, sse_data, wait_until
 
 EOS = 2
 
@@ -124,3 +126,33 @@ def test_one_connection_serves_one_request_after_another(serve: Serve) -> None:
             response = client.post("/v1/completions", json={"prompt": "x", "stream": stream})
             assert response.status_code == 200
     wait_until(lambda: all(g.closed for g in server.backend.generations))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"stream_options": {"include_usage": True}}, {"n": 2}, {"echo": True}]
+)
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_chunks_of_plain_text_have_the_fields_of_every_other_chunk(
+    serve: Serve, demo_model: ServedModel, path: str, options: dict[str, Any]
+) -> None:
+    """They are encoded on a short cut; asking for usage as it grows takes the long way."""
+    text = 'quotes " and \\ back\nslashes, ünïcödé 🦊'
+    server = serve(always(*ids_of(demo_model, text), EOS))
+    prompt: dict[str, Any] = {"prompt": "Hi"}
+    if "chat" in path:
+        prompt = {"messages": [{"role": "user", "content": "Hi"}]}
+        options = {name: value for name, value in options.items() if name != "echo"}
+    body = {**prompt, "stream": True, **options}
+    long_way = {**body, "stream_options": {"continuous_usage_stats": True, "include_usage": True}}
+    short: list[Any] = []
+    long: list[Any] = []
+    for sent, found in ((body, short), (long_way, long)):
+        for chunk in chunks_of(server.post(path, sent)):
+            usage = chunk.pop("usage", None)
+            assert usage is None or sent is long_way or not chunk["choices"]
+            chunk.pop("id")
+            chunk.pop("created")
+            if chunk["choices"]:
+                found.append(chunk)
+    assert sorted(map(str, short)) == sorted(map(str, long))
+    assert len(short) > 5

@@ -36,7 +36,7 @@ from dualpace.gateway.openapi import request_body
 from dualpace.gateway.prompts import PromptBuilder
 from dualpace.gateway.protocol.chat import ChatRequest
 from dualpace.gateway.protocol.completions import CompletionRequest
-from dualpace.gateway.routes import health, models
+from dualpace.gateway.routes import health, models, tokens
 from dualpace.gateway.routes.chat import chat_completions
 from dualpace.gateway.routes.completions import completions
 from dualpace.gateway.serving import Gateway
@@ -137,6 +137,15 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
     async def healthy() -> Response:
         return health.healthy(gateway)
 
+    @app.post("/ping", include_in_schema=False)
+    @app.get("/ping")
+    async def ping() -> Response:
+        return health.healthy(gateway)
+
+    @app.get("/load")
+    async def load() -> Response:
+        return tokens.load(gateway)
+
     @app.get("/metrics")
     async def metrics() -> Response:
         return health.metrics(gateway)
@@ -152,6 +161,14 @@ def _add_generation_routes(app: FastAPI, gateway: Gateway) -> None:
     @app.post("/v1/chat/completions", openapi_extra=request_body(ChatRequest))
     async def create_chat_completion(request: Request) -> Response:
         return await chat_completions(gateway, request)
+
+    @app.post("/tokenize", openapi_extra=request_body(CompletionRequest))
+    async def tokenize(request: Request) -> Response:
+        return await tokens.tokenize(gateway, request)
+
+    @app.post("/detokenize", openapi_extra=request_body(tokens.DetokenizeRequest))
+    async def detokenize(request: Request) -> Response:
+        return await tokens.detokenize(gateway, request)
 
     @app.post("/v1/completions", openapi_extra=request_body(CompletionRequest))
     async def create_completion(request: Request) -> Response:

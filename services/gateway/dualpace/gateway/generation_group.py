@@ -6,7 +6,7 @@ once, and leaves no task behind. Runs on the event loop alone.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from types import TracebackType
 
 from dualpace.core.errors import PeerLostError
@@ -15,6 +15,9 @@ from dualpace.gateway.errors import ApiError, server_error, unavailable
 from dualpace.gateway.planning import ChoicePlan
 
 log = logging.getLogger(__name__)
+
+
+_NO_REASON = "The generation stopped without a reason."
 
 
 class GenerationGroup:
@@ -27,6 +30,9 @@ class GenerationGroup:
         """Generations whose end has not come."""
         self._open: set[int] = set()
         """Choices whose end has not been returned."""
+        self._single: AsyncIterator[GenerationEvent] | None = None
+        """The events of the only choice."""
+        self._aborted: ApiError | None = None
         self._pumps: list[asyncio.Task[None]] = []
         self._queue: asyncio.Queue[tuple[int | None, GenerationEvent | ApiError]] = asyncio.Queue()
 
@@ -43,6 +49,10 @@ class GenerationGroup:
             self._cancel_running()
             raise
         self._open = set(self._running)
+        if len(self._plans) == 1:
+            [generation] = self._running.values()
+            self._single = aiter(generation)
+            return self
         self._pumps = [
             asyncio.create_task(self._pump(index, generation))
             for index, generation in self._running.items()
@@ -59,12 +69,16 @@ class GenerationGroup:
         for pump in self._pumps:
             pump.cancel()
         await asyncio.gather(*self._pumps, return_exceptions=True)
+        if isinstance(self._single, AsyncGenerator):
+            await self._single.aclose()
 
     def __aiter__(self) -> "GenerationGroup":
         return self
 
     async def __anext__(self) -> tuple[int, GenerationEvent]:
         """Return the next event. Raises ApiError if the group was aborted or a generation broke."""
+        if self._single is not None and self._open:
+            return await self._next_of_single(self._single)
         while self._open:
             index, event = await self._queue.get()
             if index is not None and index not in self._open:
@@ -86,24 +100,51 @@ class GenerationGroup:
 
     def abort(self, error: ApiError) -> None:
         """Make the iteration raise `error` once it has returned what is there already."""
-        self._queue.put_nowait((None, error))
+        if self._single is None:
+            self._queue.put_nowait((None, error))
+        elif self._aborted is None:
+            self._aborted = error
+            self._cancel_running()  # which ends the iteration
 
     def _cancel_running(self) -> None:
         while self._running:
             self._running.popitem()[1].cancel()
 
+    async def _next_of_single(
+        self, events: AsyncIterator[GenerationEvent]
+    ) -> tuple[int, GenerationEvent]:
+        """Return the next event of the only choice: no task and no queue lie in between."""
+        [index] = self._open
+        try:
+            event = await anext(events)
+        except StopAsyncIteration:
+            raise self._aborted or server_error(_NO_REASON) from None
+        except Exception as error:  # noqa: BLE001 - as in _pump
+            raise self._aborted or _problem(error) from None
+        if isinstance(event, GenerationEnd):
+            if self._aborted is not None:
+                raise self._aborted
+            self._running.pop(index, None)
+            self._open.remove(index)
+        return index, event
+
     async def _pump(self, index: int, generation: Generation) -> None:
-        problem: ApiError | None = server_error("The generation stopped without a reason.")
+        problem: ApiError | None = server_error(_NO_REASON)
         try:
             async for event in generation:
                 self._queue.put_nowait((index, event))
                 if isinstance(event, GenerationEnd):
                     self._running.pop(index, None)
                     problem = None
-        except PeerLostError as error:
-            problem = unavailable(f"The node lost this request: {error}")
-        except Exception:
-            log.exception("a generation broke")
-            problem = server_error("The generation broke; the server's log tells more.")
+        except Exception as error:  # noqa: BLE001 - _problem logs what is not expected
+            problem = _problem(error)
         if problem is not None:
             self._queue.put_nowait((index, problem))
+
+
+def _problem(error: Exception) -> ApiError:
+    """Return what the client may know of a generation that broke."""
+    if isinstance(error, PeerLostError):
+        return unavailable(f"The node lost this request: {error}")
+    log.error("a generation broke", exc_info=error)
+    return server_error("The generation broke; the server's log tells more.")

@@ -78,6 +78,11 @@ class Lifecycle:
         if reason is not None:
             raise unavailable(reason)
 
+    @property
+    def num_requests(self) -> int:
+        """How many requests are worked on."""
+        return self._num_requests
+
     @contextmanager
     def running(self) -> Iterator[None]:
         """Keep shutdown waiting while a request is worked on."""

@@ -21,7 +21,7 @@ _CONVERTER = re.compile(r":\w+}")
 """In a route's path: how a parameter is matched, which is no business of a reader of metrics."""
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_QUIET = frozenset({"/livez", "/readyz", "/health", "/metrics"})
+_QUIET = frozenset({"/livez", "/readyz", "/health", "/ping", "/metrics"})
 
 
 class RequestContext:

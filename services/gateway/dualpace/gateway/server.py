@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from dualpace.core.process import StopRequest
 from dualpace.core.sockets import listen_tcp
 from dualpace.gateway.admin import admin_server, build_admin_app
+from dualpace.gateway.grpc_front import grpc_server
 from dualpace.gateway.http_protocol import NoUpgrades
 from dualpace.gateway.serving import Gateway
 from dualpace.gateway.settings import GatewaySettings
@@ -83,7 +84,7 @@ class GatewayServer(uvicorn.Server):
         if self._stop.requested:
             return
         admin = build_admin_app(self._gateway, lambda: self._stop.request("the admin port"))
-        async with admin_server(admin, self._admin_listener):
+        async with admin_server(admin, self._admin_listener), grpc_server(self._gateway):
             await super().serve([self._listener])
 
     @contextlib.contextmanager

@@ -30,6 +30,7 @@ from dualpace.gateway.lifecycle import Lifecycle
 from dualpace.gateway.metering import Meter, Metering
 from dualpace.gateway.metrics import Metrics, RequestObserver
 from dualpace.gateway.model import ServedModel
+from dualpace.gateway.plain_frames import PlainFrames
 from dualpace.gateway.prompts import PromptBuilder
 from dualpace.gateway.protocol.generation import StreamOptions
 from dualpace.gateway.replies.common import Reply, usage_of
@@ -223,8 +224,14 @@ async def _frames(
     gateway: Gateway, job: Job, terms: Terms, observer: RequestObserver
 ) -> AsyncGenerator[bytes, None]:
     opened: set[int] = set()
+    plain = PlainFrames(job.reply, job.stream_options)
     async with aclosing(generate(gateway, job.choices, terms, observer)) as events:
         async for choice, delta in events:
+            if delta is not None and choice.finish is None and choice.plan.index in opened:
+                data = plain.frame(choice, delta)
+                if data is not None:
+                    yield data
+                    continue
             for chunk in _chunks(job, choice, delta, opened):
                 yield frame(chunk)
     if job.stream_options.include_usage:

@@ -49,6 +49,9 @@ class GatewaySettings(ServiceSettings):
         "While Redis is down: local keeps limits in this process, deny refuses requests.",
         default="local",
     )
+    grpc_port: int | None = setting(
+        "TCP port of the gRPC API, on the same host. Unset: there is none.", default=None
+    )
     admin_port: int | None = setting(
         "TCP port for the operator: metrics, state, drain. Unset: there is none.", default=None
     )
@@ -71,10 +74,9 @@ class GatewaySettings(ServiceSettings):
 
     def __post_init__(self) -> None:
         require(0 <= self.port < 1 << 16, f"port: {self.port} is not in 0..65535")
-        require(
-            self.admin_port is None or 0 <= self.admin_port < 1 << 16,
-            f"admin_port: {self.admin_port} is not in 0..65535",
-        )
+        for name in ("admin_port", "grpc_port"):
+            port = getattr(self, name)
+            require(port is None or 0 <= port < 1 << 16, f"{name}: {port} is not in 0..65535")
         require(
             self.redis_down in ("local", "deny"), f"redis_down: {self.redis_down}: local or deny"
         )

@@ -7,7 +7,7 @@ grow with the request.
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from dualpace.gateway.errors import ApiError
 from dualpace.gateway.protocol import rules, unsupported
@@ -19,6 +19,7 @@ from dualpace.gateway.wording import describe
 _MAX_FAULTS = 10
 _MAX_PARAM = 100
 
+M = TypeVar("M", bound=BaseModel)
 R = TypeVar("R", bound=GenerationRequest)
 
 
@@ -32,6 +33,14 @@ def parse_completion(body: Mapping[str, Any]) -> CompletionRequest:
     return _parse(CompletionRequest, body, unsupported.COMPLETIONS, rules.COMPLETIONS)
 
 
+def parse_model(model: type[M], body: Mapping[str, Any]) -> M:
+    """Validate a body by a model alone. Raises ApiError 400."""
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        raise _as_api_error(error) from None
+
+
 def _parse(
     model: type[R],
     body: Mapping[str, Any],
@@ -39,10 +48,7 @@ def _parse(
     table: Sequence[rules.Rule[R]],
 ) -> R:
     unsupported.refuse_unsupported(body, neutral)
-    try:
-        request = model.model_validate(body)
-    except ValidationError as error:
-        raise _as_api_error(error) from None
+    request = parse_model(model, body)
     unsupported.log_unknown(body, model.model_fields, neutral)
     rules.check(request, table)
     return request
