@@ -86,7 +86,9 @@ def _container(context: PodContext, cores: CorePlan) -> Manifest:
             f"--device={spec.gpu_engine.device}",
             f"--dtype={spec.dtype}",
             f"--threads={cores.cpu_engine_threads}",
+            "--out=/tmp/profile.json",
             "--report=/dev/termination-log",
+            "--termination-log=/dev/termination-log",
         ],
         # Not the log: half a log is no report.
         "terminationMessagePolicy": "File",

@@ -161,7 +161,7 @@ def test_an_unusable_edit_of_a_profile_changes_no_threshold() -> None:
     cluster.settle()
     assert cluster.all("ConfigMap")[0]["data"] == before
     conditions = {c["type"]: c for c in profile_of(cluster)["status"]["conditions"]}  # type: ignore[index]
-    assert conditions["Ready"]["message"] == "spec.document: not JSON"
+    assert conditions["Ready"]["message"] == "spec.document: profile: not JSON"
 
 
 def test_cordoned_and_small_nodes_are_told() -> None:
