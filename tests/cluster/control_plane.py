@@ -59,6 +59,8 @@ class ControlPlane:
     operator_kubeconfig: Path
     audit_log: Path
     """One JSON line for every request of the operator's account."""
+    restart_apiserver: Callable[[], None]
+    """Stops it, starts it again, and returns once it is ready."""
 
     def operator_requests(self) -> list[dict[str, Any]]:
         """What the operator has asked of the API server so far, oldest first."""
@@ -128,14 +130,21 @@ def control_plane(
             f"--initial-cluster=t={peer}",
             "--unsafe-no-fsync",
         )
+        servers = [_start_apiserver(stack, home, client, port)]
+
+        def restart() -> None:
+            servers[-1]()
+            servers.append(_start_apiserver(stack, home, client, port))
+            _wait_ready(plane, home / "apiserver.log")
+
         plane = ControlPlane(
+            restart_apiserver=restart,
             server=f"https://127.0.0.1:{port}",
             ca=home / "certs" / "apiserver.crt",
             admin_kubeconfig=home / "admin.json",
             operator_kubeconfig=home / "operator.json",
             audit_log=home / "audit.log",
         )
-        _start_apiserver(stack, home, client, port)
         _wait_ready(plane, home / "apiserver.log")
         for path, token in (
             (plane.admin_kubeconfig, "admintoken"),
@@ -159,7 +168,9 @@ def control_plane(
         yield plane
 
 
-def _start_apiserver(stack: contextlib.ExitStack, home: Path, etcd: str, port: int) -> None:
+def _start_apiserver(
+    stack: contextlib.ExitStack, home: Path, etcd: str, port: int
+) -> Callable[[], None]:
     (home / "audit.json").write_text(
         json.dumps(
             {
@@ -170,7 +181,7 @@ def _start_apiserver(stack: contextlib.ExitStack, home: Path, etcd: str, port: i
             }
         )
     )
-    _start(
+    return _start(
         stack,
         home / "apiserver.log",
         str(Path(os.environ["KUBEBUILDER_ASSETS"]) / "kube-apiserver"),
@@ -194,7 +205,8 @@ def _start_apiserver(stack: contextlib.ExitStack, home: Path, etcd: str, port: i
     )
 
 
-def _start(stack: contextlib.ExitStack, log: Path, *command: str) -> None:
+def _start(stack: contextlib.ExitStack, log: Path, *command: str) -> Callable[[], None]:
+    """Start a program until the stack ends; returns what stops it earlier."""
     output = stack.enter_context(log.open("wb"))
     process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
 
@@ -207,6 +219,7 @@ def _start(stack: contextlib.ExitStack, log: Path, *command: str) -> None:
             process.wait()
 
     stack.callback(stop)
+    return stop
 
 
 def _wait_ready(plane: ControlPlane, log: Path) -> None:

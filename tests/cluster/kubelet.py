@@ -5,7 +5,9 @@ API server would see of a real node.
 """
 
 import base64
+import contextlib
 import gzip
+import http.client
 import json
 import threading
 import time
@@ -115,8 +117,9 @@ class Kubelets:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                pods = self._plane.items("/api/v1/pods?labelSelector=" + names.SERVICE_LABEL)
-                list(self._pool.map(self._step, pods))
+                with contextlib.suppress(OSError, http.client.HTTPException):  # restarting
+                    path = "/api/v1/pods?labelSelector=" + names.SERVICE_LABEL
+                    list(self._pool.map(self._step, self._plane.items(path)))
                 time.sleep(self._poll_s)
         except Exception as error:  # noqa: BLE001 - raised where the block ends
             self.failure = error

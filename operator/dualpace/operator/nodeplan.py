@@ -145,7 +145,8 @@ class _Planner:
             self._set(Phase.TOO_SMALL, str(error))
             return self.result
         if attempt is not None and attempt.running:
-            self._set(Phase.PROFILING, f"attempt {attempt.job.attempt}")
+            trouble = next((p.trouble for p in self.n.job_pods if p.trouble), "")
+            self._set(Phase.PROFILING, trouble or f"attempt {attempt.job.attempt}")
             self._stop_pod()
         elif attempt is None or attempt.report is None:
             if not self._start_profiling(attempt, cores):

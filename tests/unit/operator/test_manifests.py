@@ -7,6 +7,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+import yaml
 
 from dualpace.core.service import ServiceSettings
 from dualpace.core.settings import parse_settings
@@ -177,6 +178,15 @@ def test_specs_fit_the_schema_that_the_cluster_checks() -> None:
         jsonschema.validate({"nodeSelector": {"a": "b"}, **spec}, spec_schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"nodeSelector": {}, **SPECS["plain"]}, spec_schema)
+
+
+def test_the_example_for_operators_is_a_service() -> None:
+    text = (CRD_CHART.parents[1] / "docs" / "operations.md").read_text()
+    example = yaml.safe_load(text.split("```yaml")[1].split("```")[0])
+    assert ServiceSpec.model_validate(example["spec"]).model.claim is not None
+    crd = service_crd()["spec"]
+    assert example["kind"] == crd["names"]["kind"]
+    assert example["apiVersion"] == f"{crd['group']}/{crd['versions'][0]['name']}"
 
 
 def test_the_crds_in_the_chart_are_what_the_models_say(tmp_path: Path) -> None:
