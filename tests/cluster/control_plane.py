@@ -211,12 +211,8 @@ def _start(stack: contextlib.ExitStack, log: Path, *command: str) -> Callable[[]
     process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
 
     def stop() -> None:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.kill()  # nothing of it is kept, and open watches would make it wait
+        process.wait()
 
     stack.callback(stop)
     return stop

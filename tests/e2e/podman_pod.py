@@ -91,7 +91,7 @@ def manifest(model: Path, folder: Path, shared: Path) -> dict[str, Any]:
             cpu_engine=image.format("cpu-engine"),
         ),
     )
-    pod = node_pod(context, CORES)
+    pod = node_pod(context, CORES, profiled=False)
     hosts = {"model": model.parent, "run": shared, "profile": folder}
     pod["spec"]["volumes"] = [
         {"name": v["name"], "hostPath": {"path": str(hosts[v["name"]])}}

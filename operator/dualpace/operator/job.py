@@ -86,9 +86,13 @@ def _container(context: PodContext, cores: CorePlan) -> Manifest:
             f"--device={spec.gpu_engine.device}",
             f"--dtype={spec.dtype}",
             f"--threads={cores.cpu_engine_threads}",
-            "--out=/tmp/profile.json",
             "--report=/dev/termination-log",
             "--termination-log=/dev/termination-log",
+            *(
+                []
+                if spec.objectives.itl_ms is None
+                else [f"--itl-target-ms={spec.objectives.itl_ms}"]
+            ),
         ],
         # Not the log: half a log is no report.
         "terminationMessagePolicy": "File",

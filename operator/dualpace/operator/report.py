@@ -7,7 +7,7 @@ A JSON object of format `dualpace-profile-report/1`:
      "topology": {"cpus": 32, "threads_per_core": 2, "numa_nodes": 1}}
 
 or, since the kubelet keeps 4096 bytes, `gz:` followed by the base64 of that object compressed with
-gzip. The container has no access to the API server; docs/adr/0003 says why. The profile is read as
+gzip. The container has no access to the API server; docs/adr/0004 says why. The profile is read as
 engines read it, so that none is mounted that they would refuse.
 """
 

@@ -39,7 +39,7 @@ def test_services_outlive_upgrades_and_uninstalling(plane: ControlPlane, tmp_pat
     run("upgrade", "dualpace-crds", str(crds), relaxed)
     run("upgrade", "dualpace", str(chart))
     story = Story(plane, "upgrade")
-    story.create({"pool": "none"}, objectives={"ttftMs": 500})
+    story.create({"pool": "none"}, objectives={"itlMs": 500})
     uid = plane.request("GET", story.path)["metadata"]["uid"]
     assert "objectives" not in plane.request("GET", story.path)["spec"]
 
@@ -47,8 +47,8 @@ def test_services_outlive_upgrades_and_uninstalling(plane: ControlPlane, tmp_pat
     run("upgrade", "dualpace", str(CHART))
     body = plane.request("GET", story.path)
     assert body["metadata"]["uid"] == uid
-    story.patch({"objectives": {"ttftMs": 500}})
-    assert plane.request("GET", story.path)["spec"]["objectives"] == {"ttftMs": 500}
+    story.patch({"objectives": {"itlMs": 500}})
+    assert plane.request("GET", story.path)["spec"]["objectives"] == {"itlMs": 500}
 
     run("uninstall", "dualpace")
     run("uninstall", "dualpace-crds")
