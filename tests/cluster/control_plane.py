@@ -5,6 +5,7 @@ kubelet and no scheduler: tests play those (`kubelet`). All state is thrown away
 """
 
 import contextlib
+import http.client
 import json
 import os
 import shutil
@@ -13,7 +14,6 @@ import ssl
 import subprocess
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -49,16 +49,56 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+class Connections:
+    """Connections that are kept: a handshake costs more than most requests."""
+
+    def __init__(self, host: str, ca: Path) -> None:
+        self._host, self._ca = host, ca
+        self._idle: list[http.client.HTTPSConnection] = []
+
+    def exchange(
+        self, method: str, path: str, payload: bytes | None, headers: dict[str, str]
+    ) -> tuple[int, str]:
+        """Return status and text of an answer. A kept connection may turn out to be closed."""
+        while True:
+            try:
+                connection, kept = self._idle.pop(), True
+            except IndexError:
+                connection, kept = self._make(), False
+            try:
+                connection.request(method, path, payload, headers)
+                answer = connection.getresponse()
+                text = answer.read().decode()
+            except (http.client.HTTPException, OSError):
+                connection.close()
+                if not kept:
+                    raise
+            else:
+                self._idle.append(connection)
+                return answer.status, text
+
+    def _make(self) -> http.client.HTTPSConnection:
+        context = ssl.create_default_context(cafile=str(self._ca))
+        return http.client.HTTPSConnection(self._host, timeout=30, context=context)
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+
 @dataclass(frozen=True, kw_only=True)
 class ControlPlane:
     """A running one, and how to talk to it."""
 
     server: str
     ca: Path
+    connections: Connections
     admin_kubeconfig: Path
     operator_kubeconfig: Path
     audit_log: Path
     """One JSON line for every request of the operator's account."""
+    restart_apiserver: Callable[[], None]
+    """Stops it, starts it again, and returns once it is ready."""
 
     def operator_requests(self) -> list[dict[str, Any]]:
         """What the operator has asked of the API server so far, oldest first."""
@@ -68,22 +108,18 @@ class ControlPlane:
     def request(
         self, method: str, path: str, body: Any = None, content_type: str = "application/json"
     ) -> Any:
-        """Send a request as administrator; returns the parsed answer, None for 404."""
-        context = ssl.create_default_context(cafile=str(self.ca))
-        request = urllib.request.Request(
-            self.server + path,
-            None if body is None else json.dumps(body).encode(),
-            {"Authorization": "Bearer admintoken", "Content-Type": content_type},
-            method=method,
-        )
-        try:
-            with urllib.request.urlopen(request, context=context, timeout=30) as answer:
-                return json.load(answer)
-        except urllib.error.HTTPError as error:
-            text = error.read().decode()
-            if error.code == 404:
-                return None
-            raise RuntimeError(f"{method} {path}: {error.code} {text}") from None
+        """Send a request as administrator; returns the parsed answer, None for 404.
+
+        Raises OSError or HTTPException while the server is away.
+        """
+        payload = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": "Bearer admintoken", "Content-Type": content_type}
+        status, text = self.connections.exchange(method, path, payload, headers)
+        if status == 404:
+            return None
+        if status >= 400:
+            raise RuntimeError(f"{method} {path}: {status} {text}")
+        return json.loads(text)
 
     def items(self, path: str) -> list[dict[str, Any]]:
         answer = self.request("GET", path)
@@ -128,14 +164,25 @@ def control_plane(
             f"--initial-cluster=t={peer}",
             "--unsafe-no-fsync",
         )
+        servers = [_start_apiserver(stack, home, client, port)]
+
+        def restart() -> None:
+            servers[-1]()
+            servers.append(_start_apiserver(stack, home, client, port))
+            _wait_ready(plane, home / "apiserver.log")
+
+        ca = home / "certs" / "apiserver.crt"
+        connections = Connections(f"127.0.0.1:{port}", ca)
+        stack.callback(connections.close)
         plane = ControlPlane(
+            restart_apiserver=restart,
             server=f"https://127.0.0.1:{port}",
-            ca=home / "certs" / "apiserver.crt",
+            ca=ca,
+            connections=connections,
             admin_kubeconfig=home / "admin.json",
             operator_kubeconfig=home / "operator.json",
             audit_log=home / "audit.log",
         )
-        _start_apiserver(stack, home, client, port)
         _wait_ready(plane, home / "apiserver.log")
         for path, token in (
             (plane.admin_kubeconfig, "admintoken"),
@@ -159,7 +206,9 @@ def control_plane(
         yield plane
 
 
-def _start_apiserver(stack: contextlib.ExitStack, home: Path, etcd: str, port: int) -> None:
+def _start_apiserver(
+    stack: contextlib.ExitStack, home: Path, etcd: str, port: int
+) -> Callable[[], None]:
     (home / "audit.json").write_text(
         json.dumps(
             {
@@ -170,7 +219,7 @@ def _start_apiserver(stack: contextlib.ExitStack, home: Path, etcd: str, port: i
             }
         )
     )
-    _start(
+    return _start(
         stack,
         home / "apiserver.log",
         str(Path(os.environ["KUBEBUILDER_ASSETS"]) / "kube-apiserver"),
@@ -194,19 +243,17 @@ def _start_apiserver(stack: contextlib.ExitStack, home: Path, etcd: str, port: i
     )
 
 
-def _start(stack: contextlib.ExitStack, log: Path, *command: str) -> None:
+def _start(stack: contextlib.ExitStack, log: Path, *command: str) -> Callable[[], None]:
+    """Start a program until the stack ends; returns what stops it earlier."""
     output = stack.enter_context(log.open("wb"))
     process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
 
     def stop() -> None:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.kill()  # nothing of it is kept, and open watches would make it wait
+        process.wait()
 
     stack.callback(stop)
+    return stop
 
 
 def _wait_ready(plane: ControlPlane, log: Path) -> None:

@@ -4,6 +4,11 @@ A profiler's pod succeeds with a report. Threads: one, polling; what it does to 
 API server would see of a real node.
 """
 
+import base64
+import contextlib
+import gzip
+import http.client
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,27 +17,34 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dualpace.operator import names
-from dualpace.operator.report import encode_report
+from dualpace.operator.report import REPORT_FORMAT
+from dualpace.scheduling.presets import preset_profile
+from dualpace.scheduling.profile_json import profile_to_json
 from tests.cluster.control_plane import ControlPlane
-
-GPU = "NVIDIA GeForce RTX 4090"
 
 
 def profile_document(assist_rows: float = 24.0) -> dict[str, Any]:
-    """A document of the format that engines read; its tables matter to nobody here."""
-    return {
-        "format": "dualpace-profile/1",
-        "origin": "measured",
-        "hardware": {"gpu": GPU, "host": "Xeon Silver 4510", "fingerprint": "abc"},
-        "thresholds": [
-            {"name": "assist_min_rows", "value": assist_rows, "unit": "rows", "why": "crossover"}
-        ],
-    }
+    """A document that engines would read; its tables are estimates of a preset."""
+    exact = profile_to_json(preset_profile("rtx-4090", "xeon-4510-120", "llama-3.1-8b"))
+    # Three digits are what a measurement is worth, and what fits a termination message.
+    document: dict[str, Any] = json.loads(
+        json.dumps(exact), parse_float=lambda text: float(f"{float(text):.3g}")
+    )
+    document["thresholds"] = [
+        {"name": "assist_min_rows", "value": assist_rows, "unit": "rows", "why": "crossover"}
+    ]
+    return document
 
 
 def report(assist_rows: float = 24.0, threads_per_core: int = 2) -> str:
+    """A profiler's last message, compressed as it has to be."""
     topology = {"cpus": 32, "threads_per_core": threads_per_core, "numa_nodes": 1}
-    return encode_report(profile_document(assist_rows), topology)
+    return packed(profile_document(assist_rows), topology)
+
+
+def packed(profile: Any, topology: Any) -> str:
+    text = json.dumps({"format": REPORT_FORMAT, "profile": profile, "topology": topology})
+    return "gz:" + base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def node_body(name: str, cpus: str = "32", labels: Mapping[str, str] | None = None) -> Any:
@@ -105,8 +117,9 @@ class Kubelets:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                pods = self._plane.items("/api/v1/pods?labelSelector=" + names.SERVICE_LABEL)
-                list(self._pool.map(self._step, pods))
+                with contextlib.suppress(OSError, http.client.HTTPException):  # restarting
+                    path = "/api/v1/pods?labelSelector=" + names.SERVICE_LABEL
+                    list(self._pool.map(self._step, self._plane.items(path)))
                 time.sleep(self._poll_s)
         except Exception as error:  # noqa: BLE001 - raised where the block ends
             self.failure = error

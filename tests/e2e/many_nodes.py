@@ -64,7 +64,7 @@ def measure(
             cpu_s=sum(process.cpu_times()[:2]),
         )
     finally:
-        operator.stop()
+        operator.kill()
 
 
 def main(arguments: list[str]) -> int:

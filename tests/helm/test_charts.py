@@ -33,7 +33,12 @@ EVERYTHING: dict[str, Any] = {
     },
     "services": [SERVICE, {**SERVICE, "name": "other", "namespace": "llm"}],
     "podDisruptionBudget": {"enabled": True},
-    "networkPolicy": {"enabled": True, "from": [{"podSelector": {}}]},
+    "networkPolicy": {
+        "enabled": True,
+        "from": [{"podSelector": {}}],
+        "extraEgress": [{"ports": [{"port": 6379}]}],
+    },
+    "redisDemo": {"enabled": True},
     "monitoring": {
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
         "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
@@ -182,9 +187,9 @@ def test_namespaces_narrow_the_operators_rights(render: Render) -> None:
 
 def test_pods_of_the_chart_have_no_rights_to_lose(render: Render) -> None:
     documents = render(EVERYTHING)
-    specs = [by_kind(documents, "Deployment")[0]["spec"]["template"]["spec"]]
+    specs = [d["spec"]["template"]["spec"] for d in by_kind(documents, "Deployment")]
     specs += [pod["spec"] for pod in by_kind(documents, "Pod")]
-    assert len(specs) == 2
+    assert len(specs) == 3
     for spec in specs:
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}

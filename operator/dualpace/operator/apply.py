@@ -28,7 +28,10 @@ def collection_path(kind: Kind, namespace: str = "") -> str:
 
 
 async def carry_out(client: ApiClient, actions: Sequence[Action]) -> list[str]:
-    """Do them all; returns what was refused, as `action: the server's words`."""
+    """Do them all; returns what was refused, as `action: the server's words`.
+
+    New objects come last: what they refer to is there by then.
+    """
     limit = asyncio.Semaphore(_PARALLEL)
 
     async def one(action: Action) -> str | None:
@@ -41,7 +44,11 @@ async def carry_out(client: ApiClient, actions: Sequence[Action]) -> list[str]:
         log.info("%s", describe(action))
         return None
 
-    results = await asyncio.gather(*(one(action) for action in actions))
+    waves = (
+        [action for action in actions if not isinstance(action, Create)],
+        [action for action in actions if isinstance(action, Create)],
+    )
+    results = [r for wave in waves for r in await asyncio.gather(*map(one, wave))]
     return [failure for failure in results if failure is not None]
 
 

@@ -43,6 +43,7 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings.watching.chunk_size = 250
     settings.watching.inactivity_timeout = _INACTIVITY_S
     settings.queueing.idle_timeout = 1.0
+    settings.queueing.exit_timeout = 0.1  # handlers do not wait for anything
     for kind in KINDS.values():
         if kind.ours:
             group, _, version = kind.api_version.rpartition("/")

@@ -87,6 +87,12 @@ def _container(context: PodContext, cores: CorePlan) -> Manifest:
             f"--dtype={spec.dtype}",
             f"--threads={cores.cpu_engine_threads}",
             "--report=/dev/termination-log",
+            "--termination-log=/dev/termination-log",
+            *(
+                []
+                if spec.objectives.itl_ms is None
+                else [f"--itl-target-ms={spec.objectives.itl_ms}"]
+            ),
         ],
         # Not the log: half a log is no report.
         "terminationMessagePolicy": "File",

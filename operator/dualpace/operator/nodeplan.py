@@ -6,7 +6,6 @@ point goes on where the last one stopped.
 """
 
 import enum
-import json
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -19,7 +18,7 @@ from dualpace.operator.fingerprint import fingerprint, model_key
 from dualpace.operator.job import profile_job
 from dualpace.operator.model.profile import Fingerprint
 from dualpace.operator.observed import JobView, NodeView, ObjectView, PodView, covers
-from dualpace.operator.pod import PodContext, metadata, node_pod
+from dualpace.operator.pod import PROFILE_FILE, PodContext, metadata, node_pod
 from dualpace.operator.profiles import (
     effective_document,
     outdated_reason,
@@ -130,6 +129,7 @@ class _Planner:
         self.profile = read_profile(n.profile, n.node)
         self.fingerprint = fingerprint(self.spec, n.context.images, n.node)
         self.outdated = self._outdated()
+        self.mounts_profile = False
 
     def plan(self) -> NodePlan:
         self._remove_foreign_profile()
@@ -145,7 +145,8 @@ class _Planner:
             self._set(Phase.TOO_SMALL, str(error))
             return self.result
         if attempt is not None and attempt.running:
-            self._set(Phase.PROFILING, f"attempt {attempt.job.attempt}")
+            trouble = next((p.trouble for p in self.n.job_pods if p.trouble), "")
+            self._set(Phase.PROFILING, trouble or f"attempt {attempt.job.attempt}")
             self._stop_pod()
         elif attempt is None or attempt.report is None:
             if not self._start_profiling(attempt, cores):
@@ -248,16 +249,14 @@ class _Planner:
             self._act(Annotate("NodeProfile", "", name, names.DRIFT_ANNOTATION, pod.id.uid))
 
     def _apply_config(self) -> None:
-        """Keep what engines read of their profile and service; an unusable profile changes none."""
-        context, data = self.n.context, {}
-        objectives = self.spec.objectives.model_dump(mode="json", exclude_none=True)
-        data["service.json"] = json.dumps(
-            {"format": "dualpace-service/1", "objectives": objectives}, sort_keys=True
-        )
+        """Keep the profile that engines read; an unusable one changes nothing."""
+        context, data = self.n.context, dict[str, str]()
+        mounted = (self.n.config.body.get("data") or {}) if self.n.config is not None else {}
         if self.profile is not None and self.profile.spec is not None:
-            data["profile.json"] = effective_document(self.profile.spec)
-        elif self.n.config is not None and "profile.json" in (self.n.config.body.get("data") or {}):
-            data["profile.json"] = self.n.config.body["data"]["profile.json"]
+            data[PROFILE_FILE] = effective_document(self.profile.spec)
+        elif PROFILE_FILE in mounted:
+            data[PROFILE_FILE] = mounted[PROFILE_FILE]
+        self.mounts_profile = PROFILE_FILE in data
         wanted = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -321,7 +320,7 @@ class _Planner:
     def _serve(self, cores: CorePlan) -> None:
         """Have a pod with the right template on the node."""
         pod = self.n.pod
-        wanted = node_pod(self.n.context, cores)
+        wanted = node_pod(self.n.context, cores, profiled=self.mounts_profile)
         if pod is None:
             if self.n.node.unschedulable:
                 self._set(Phase.CORDONED, "no pod is made while the node is cordoned")

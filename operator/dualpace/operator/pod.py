@@ -23,6 +23,8 @@ Manifest = dict[str, Any]
 
 RUN_DIR = "/run/dualpace"
 PROFILE_DIR = "/etc/dualpace/profile"
+PROFILE_FILE = "profile.json"
+KEYS_DIR = "/etc/dualpace/keys"
 USER_ID = 65532
 MIB = 1 << 20
 
@@ -76,8 +78,8 @@ def metadata(context: PodContext, component: str, suffix: str = "") -> Manifest:
     }
 
 
-def node_pod(context: PodContext, cores: CorePlan) -> Manifest:
-    """Return the pod that serves on a node."""
+def node_pod(context: PodContext, cores: CorePlan, *, profiled: bool) -> Manifest:
+    """Return the pod that serves on a node; `profiled`: its ConfigMap has a profile."""
     spec = context.spec
     pod: Manifest = {
         "apiVersion": "v1",
@@ -92,7 +94,7 @@ def node_pod(context: PodContext, cores: CorePlan) -> Manifest:
             "containers": [
                 _gateway(context, cores),
                 _gpu_engine(context, cores),
-                _cpu_engine(context, cores),
+                _cpu_engine(context, cores, profiled=profiled),
             ],
             "volumes": [
                 *model_volumes(spec),
@@ -111,6 +113,7 @@ def node_pod(context: PodContext, cores: CorePlan) -> Manifest:
                     },
                 },
                 {"name": "tmp", "emptyDir": {"sizeLimit": "256Mi"}},
+                *_keys_volume(spec),
             ],
         },
     }
@@ -224,9 +227,18 @@ def _gateway(context: PodContext, cores: CorePlan) -> Manifest:
     name = spec.model.served_name or (spec.model.hub.repository if spec.model.hub else None)
     if name is not None:
         flags["served_model_name"] = name
+    env = list(spec.gateway.env)
+    if spec.gateway.redis_url is not None:
+        env.append(EnvVar(name="DUALPACE_GATEWAY_REDIS_URL", secret=spec.gateway.redis_url))
+    if spec.gateway.api_keys is not None:
+        flags["api_keys_file"] = f"{KEYS_DIR}/{spec.gateway.api_keys.key}"
     probe = {"port": "http", "scheme": "HTTP"}
     lag = str(spec.drain.endpoint_lag_seconds)
-    return _container(context, "gateway", context.images.gateway, flags, spec.gateway.env) | {
+    container = _container(context, "gateway", context.images.gateway, flags, env)
+    container["volumeMounts"] += [
+        {"name": v["name"], "mountPath": KEYS_DIR, "readOnly": True} for v in _keys_volume(spec)
+    ]
+    return container | {
         "ports": [{"name": "http", "containerPort": spec.gateway.port, "protocol": "TCP"}],
         "resources": resources(cores.gateway, parse_bytes(spec.gateway.memory)),
         "startupProbe": {
@@ -251,6 +263,12 @@ def _gateway(context: PodContext, cores: CorePlan) -> Manifest:
     }
 
 
+def _keys_volume(spec: ServiceSpec) -> list[Manifest]:
+    """Return the volume of clients' keys, which changes in place; none without keys."""
+    keys = spec.gateway.api_keys
+    return [] if keys is None else [{"name": "keys", "secret": {"secretName": keys.name}}]
+
+
 def _gpu_engine(context: PodContext, cores: CorePlan) -> Manifest:
     spec, engine = context.spec, context.spec.gpu_engine
     flags: dict[str, object] = {
@@ -269,13 +287,17 @@ def _gpu_engine(context: PodContext, cores: CorePlan) -> Manifest:
     }
 
 
-def _cpu_engine(context: PodContext, cores: CorePlan) -> Manifest:
+def _cpu_engine(context: PodContext, cores: CorePlan, *, profiled: bool) -> Manifest:
     spec, engine = context.spec, context.spec.cpu_engine
     flags: dict[str, object] = {
         "dtype": spec.dtype,
         "max_batch": spec.arena.host_slots,
         "threads": cores.cpu_engine_threads,
     }
+    if profiled:  # the engine does not start without the file that it is told of
+        flags["profile"] = f"{PROFILE_DIR}/{PROFILE_FILE}"
+        if spec.objectives.itl_ms is not None:
+            flags["itl_target_ms"] = spec.objectives.itl_ms
     return _engine(context, "cpu-engine", context.images.cpu_engine, flags, engine.env) | {
         "resources": resources(cores.cpu_engine, parse_bytes(engine.memory))
     }
@@ -284,6 +306,8 @@ def _cpu_engine(context: PodContext, cores: CorePlan) -> Manifest:
 def _engine(
     context: PodContext, name: str, image: str, flags: dict[str, object], env: list[EnvVar]
 ) -> Manifest:
+    if context.spec.pinning.pin_threads:
+        flags["cores"] = "auto"
     container = _container(context, name, image, flags, env)
     container["volumeMounts"].append(
         {"name": "profile", "mountPath": PROFILE_DIR, "readOnly": True}

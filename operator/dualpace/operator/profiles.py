@@ -7,15 +7,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from dualpace.core.errors import ProfileError
 from dualpace.operator import names
 from dualpace.operator.conditions import Finding, compact, conditions, timestamp
 from dualpace.operator.model import API_VERSION
 from dualpace.operator.model.base import faults
-from dualpace.operator.model.profile import DOCUMENT_FORMAT, Fingerprint, ProfileSpec
+from dualpace.operator.model.profile import Fingerprint, ProfileSpec
 from dualpace.operator.model.quantity import parse_duration
 from dualpace.operator.model.service import ServiceSpec
 from dualpace.operator.observed import JobView, NodeView, ObjectView
-from dualpace.operator.report import Report
+from dualpace.operator.report import Report, read_document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +49,13 @@ def read_profile(view: ObjectView | None, node: NodeView) -> Profile | None:
         return None
     try:
         spec = ProfileSpec.model_validate(view.body.get("spec"))
-        document = json.loads(spec.document)
-        if not isinstance(document, dict) or document.get("format") != DOCUMENT_FORMAT:
-            return Profile(view=view, spec=None, fault=f"spec.document: not {DOCUMENT_FORMAT}")
+        read_document(spec.document)
         if spec.node_name != node.id.name:
             return Profile(view=view, spec=None, fault="spec.nodeName: not the node that owns it")
     except ValidationError as error:
         return Profile(view=view, spec=None, fault="; ".join(faults(error)))
-    except ValueError:
-        return Profile(view=view, spec=None, fault="spec.document: not JSON")
+    except ProfileError as error:
+        return Profile(view=view, spec=None, fault=f"spec.document: {error}")
     return Profile(view=view, spec=spec)
 
 

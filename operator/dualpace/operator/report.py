@@ -7,26 +7,27 @@ A JSON object of format `dualpace-profile-report/1`:
      "topology": {"cpus": 32, "threads_per_core": 2, "numa_nodes": 1}}
 
 or, since the kubelet keeps 4096 bytes, `gz:` followed by the base64 of that object compressed with
-gzip. The container has no access to the API server; docs/adr/0003 says why. The tables of the
-profile are the engines' business: here only what the NodeProfile shows is looked at.
+gzip. The container has no access to the API server; docs/adr/0004 says why. The profile is read as
+engines read it, so that none is mounted that they would refuse.
 """
 
 import base64
 import binascii
-import gzip
+import dataclasses
+import functools
 import json
 import zlib
 from dataclasses import dataclass
-from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from dualpace.core.errors import ProfileError
 from dualpace.operator.model.base import SpecModel, faults
-from dualpace.operator.model.profile import DOCUMENT_FORMAT, Threshold, Topology
+from dualpace.operator.model.profile import Threshold, Topology
+from dualpace.scheduling.profile import Profile
+from dualpace.scheduling.profile_json import profile_from_json
 
 REPORT_FORMAT = "dualpace-profile-report/1"
-MAX_MESSAGE_BYTES = 4096
-"""Kubernetes' limit on a container's termination message."""
 _MAX_DOCUMENT_BYTES = 256 << 10
 
 
@@ -38,7 +39,7 @@ class ReportError(ValueError):
 class Report:
     """A measurement's outcome."""
 
-    origin: Literal["measured", "roofline"]
+    origin: str
     gpu: str
     host: str
     topology: Topology | None
@@ -50,19 +51,6 @@ class _Thresholds(SpecModel):
     thresholds: list[Threshold]
 
 
-def encode_report(profile: dict[str, Any], topology: dict[str, int] | None = None) -> str:
-    """Return the termination message of a measurement. Raises ReportError if it is too long."""
-    report: dict[str, Any] = {"format": REPORT_FORMAT, "profile": profile}
-    if topology is not None:
-        report["topology"] = topology
-    text = json.dumps(report, separators=(",", ":"))
-    if len(text.encode()) > MAX_MESSAGE_BYTES:
-        text = "gz:" + base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
-    if len(text) > MAX_MESSAGE_BYTES:
-        raise ReportError(f"{len(text)} bytes compressed; {MAX_MESSAGE_BYTES} are kept")
-    return text
-
-
 def decode_report(message: str) -> Report:
     """Read a termination message. Raises ReportError."""
     text = _inflate(message[3:]) if message.startswith("gz:") else message
@@ -72,28 +60,37 @@ def decode_report(message: str) -> Report:
         raise ReportError("the profiler's last message is no JSON document") from None
     if not isinstance(report, dict) or report.get("format") != REPORT_FORMAT:
         raise ReportError(f"the profiler's last message is not of format {REPORT_FORMAT}")
-    profile = report.get("profile")
-    if not isinstance(profile, dict) or profile.get("format") != DOCUMENT_FORMAT:
-        raise ReportError(f"the profile is not of format {DOCUMENT_FORMAT}")
-    if profile.get("origin") not in ("measured", "roofline"):
-        raise ReportError("profile.origin: neither measured nor roofline")
-    hardware = profile.get("hardware")
-    hardware = hardware if isinstance(hardware, dict) else {}
+    document = json.dumps(report.get("profile"), separators=(",", ":"), sort_keys=True)
     try:
-        thresholds = _Thresholds.model_validate({"thresholds": profile.get("thresholds", [])})
+        profile = read_document(document)
+        thresholds = _Thresholds.model_validate(
+            {"thresholds": [dataclasses.asdict(t) for t in profile.thresholds]}
+        )
         topology = Topology.model_validate(report["topology"]) if "topology" in report else None
+    except ProfileError as error:
+        raise ReportError(str(error)) from None
     except ValidationError as error:
-        raise ReportError("; ".join(faults(error, "profile"))) from None
+        raise ReportError("; ".join(faults(error, "report"))) from None
     if len({t.name for t in thresholds.thresholds}) != len(thresholds.thresholds):
         raise ReportError("profile.thresholds: a name occurs twice")
     return Report(
-        origin=profile["origin"],
-        gpu=str(hardware.get("gpu", ""))[:1024],
-        host=str(hardware.get("host", ""))[:1024],
+        origin=profile.origin.value,
+        gpu=profile.gpu_name[:1024],
+        host=profile.host_name[:1024],
         topology=topology,
         thresholds=tuple(thresholds.thresholds),
-        document=json.dumps(profile, separators=(",", ":"), sort_keys=True),
+        document=document,
     )
+
+
+@functools.lru_cache(maxsize=2048)
+def read_document(text: str) -> Profile:
+    """Return a profile from its document. Raises ProfileError naming what is wrong."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        raise ProfileError("profile: not JSON") from None
+    return profile_from_json(document)
 
 
 def _inflate(text: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+import yaml
 
 from dualpace.core.service import ServiceSettings
 from dualpace.core.settings import parse_settings
@@ -24,6 +25,7 @@ from dualpace.operator.model.profile import Fingerprint
 from dualpace.operator.model.service import ServiceSpec
 from dualpace.operator.pod import PodContext, node_pod
 from dualpace.operator.settings import OperatorSettings
+from dualpace.profiler.settings import ProfilerSettings
 from tests.cluster.tools import CRD_CHART
 from tests.unit.operator.fake_cluster import IMAGES
 
@@ -49,7 +51,13 @@ SPECS: dict[str, dict[str, Any]] = {
         "runtimeClassName": "nvidia",
         "priorityClassName": "high",
         "images": {"pullSecrets": ["pull"]},
-        "gateway": {"env": [{"name": "DUALPACE_GATEWAY_MAX_CHOICES", "value": "4"}]},
+        "gateway": {
+            "env": [{"name": "DUALPACE_GATEWAY_MAX_CHOICES", "value": "4"}],
+            "apiKeys": {"name": "keys", "key": "keys.json"},
+            "redisUrl": {"name": "redis", "key": "url"},
+        },
+        "objectives": {"itlMs": 100},
+        "pinning": {"pinThreads": True},
         "cpuEngine": {"env": [{"name": "DUALPACE_MAX_ISA", "value": "avx2"}]},
     },
     "image volume": {"model": {"image": {"reference": "r/model:1", "path": "m.gguf"}}},
@@ -71,7 +79,7 @@ def context(spec: dict[str, Any]) -> PodContext:
 
 @pytest.fixture(params=SPECS)
 def pod(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return node_pod(context(SPECS[request.param]), CORES)
+    return node_pod(context(SPECS[request.param]), CORES, profiled=request.param != "plain")
 
 
 def test_every_flag_is_taken_by_its_service(
@@ -88,6 +96,21 @@ def test_every_flag_is_taken_by_its_service(
         )
         assert settings.termination_log == "/dev/termination-log"
         assert importlib.util.find_spec(container["command"][2] + ".__main__") is not None
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_the_profiler_takes_its_flags(name: str) -> None:
+    job = profile_job(context(SPECS[name]), CORES, Fingerprint(), attempt=1, causes={})
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    assert container["command"] == ["python", "-m", "dualpace.profiler"]
+    settings = parse_settings(ProfilerSettings, container["args"], {}, program="x", prefix="")
+    assert settings.report == settings.termination_log == "/dev/termination-log"
+    assert settings.target is None
+
+
+def test_variables_of_the_gateway_are_settings(pod: dict[str, Any]) -> None:
+    known = {f"DUALPACE_GATEWAY_{f.name.upper()}" for f in dataclasses.fields(GatewaySettings)}
+    assert {v["name"] for v in pod["spec"]["containers"][0]["env"]} <= known
 
 
 def test_hooks_and_probes_are_programs_that_take_their_flags(pod: dict[str, Any]) -> None:
@@ -130,7 +153,7 @@ def test_memory_of_the_arena_is_the_gpu_engines(pod: dict[str, Any]) -> None:
 
 def test_only_the_gpu_engine_asks_for_the_gpu() -> None:
     for name, asked in (("plain", ["gpu-engine"]), ("no GPU", [])):
-        containers = node_pod(context(SPECS[name]), CORES)["spec"]["containers"]
+        containers = node_pod(context(SPECS[name]), CORES, profiled=True)["spec"]["containers"]
         having = [c["name"] for c in containers if "nvidia.com/gpu" in c["resources"]["limits"]]
         assert having == asked
 
@@ -139,7 +162,7 @@ def test_only_the_gpu_engine_asks_for_the_gpu() -> None:
 def test_pods_and_jobs_fit_kubernetes_and_have_no_rights(name: str) -> None:
     validate = pytest.importorskip("kubernetes_validate")
     job = profile_job(context(SPECS[name]), CORES, Fingerprint(), attempt=1, causes={})
-    for manifest in (node_pod(context(SPECS[name]), CORES), job):
+    for manifest in (node_pod(context(SPECS[name]), CORES, profiled=True), job):
         for version in ("1.28", "1.30", "1.34", "1.37"):
             if name == "image volume" and version in ("1.28", "1.30"):
                 continue  # not yet there
@@ -157,15 +180,14 @@ def test_pods_and_jobs_fit_kubernetes_and_have_no_rights(name: str) -> None:
 
 def test_the_template_changes_with_what_needs_a_restart_alone() -> None:
     def template(**spec: Any) -> str:
-        pod = node_pod(context({**SPECS["plain"], **spec}), CORES)
+        pod = node_pod(context({**SPECS["plain"], **spec}), CORES, profiled=True)
         return str(pod["metadata"]["annotations"]["serving.dualpace.io/template"])
 
     same = (
-        {"objectives": {"ttftMs": 1}},
         {"profiling": {"maxAge": "1h"}},
         {"update": {"maxUnavailable": 3}},
     )
-    other = ({"arena": {"size": "1Gi"}}, {"dtype": "bfloat16"}, {"drain": {"seconds": 1}})
+    other = ({"arena": {"size": "1Gi"}}, {"dtype": "bfloat16"}, {"objectives": {"itlMs": 9}})
     assert {template(**spec) for spec in same} == {template()}
     assert len({template(), *(template(**spec) for spec in other)}) == 4
 
@@ -177,6 +199,15 @@ def test_specs_fit_the_schema_that_the_cluster_checks() -> None:
         jsonschema.validate({"nodeSelector": {"a": "b"}, **spec}, spec_schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"nodeSelector": {}, **SPECS["plain"]}, spec_schema)
+
+
+def test_the_example_for_operators_is_a_service() -> None:
+    text = (CRD_CHART.parents[1] / "docs" / "operations.md").read_text()
+    example = yaml.safe_load(text.split("```yaml")[1].split("```")[0])
+    assert ServiceSpec.model_validate(example["spec"]).model.claim is not None
+    crd = service_crd()["spec"]
+    assert example["kind"] == crd["names"]["kind"]
+    assert example["apiVersion"] == f"{crd['group']}/{crd['versions'][0]['name']}"
 
 
 def test_the_crds_in_the_chart_are_what_the_models_say(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """Models: quantities, rules and their messages, the structural schema, core plans, reports."""
 
+import base64
+import gzip
+import json
 from typing import Any
 
 import hypothesis.strategies as st
@@ -15,8 +18,8 @@ from dualpace.operator.model.profile import Topology
 from dualpace.operator.model.quantity import parse_bytes, parse_cpus, parse_duration
 from dualpace.operator.model.service import ServiceSpec
 from dualpace.operator.observed import NodeView, covers, node_view
-from dualpace.operator.report import ReportError, decode_report, encode_report
-from tests.cluster.kubelet import node_status, profile_document
+from dualpace.operator.report import ReportError, decode_report
+from tests.cluster.kubelet import node_status, packed, profile_document
 
 
 def spec(**parts: Any) -> ServiceSpec:
@@ -130,22 +133,39 @@ def test_threads_of_a_core_come_from_spec_profile_or_labels() -> None:
     assert (as_given.cpu_engine, as_given.cpu_engine_threads) == (25, 25)
 
 
-def test_reports_survive_the_limit_of_a_termination_message() -> None:
+TOPOLOGY = {"cpus": 32, "threads_per_core": 2, "numa_nodes": 1}
+
+
+def test_reports_are_read_plain_and_packed() -> None:
     document = profile_document()
-    topology = {"cpus": 32, "threads_per_core": 2, "numa_nodes": 1}
-    plain = encode_report(document, topology)
-    assert plain.startswith("{")
-    document["tables"] = {"ms": [[0.1 * i for i in range(40)] for _ in range(40)]}
-    packed = encode_report(document, topology)
-    assert packed.startswith("gz:")
-    assert len(packed) <= 4096
-    small, large = decode_report(plain), decode_report(packed)
-    assert small.thresholds == large.thresholds
-    assert small.topology == large.topology
-    assert '"tables"' in large.document
-    for cut in (packed[:-30], "gz:" + packed[3:-4] + "AAAA", plain[:-1]):
-        with pytest.raises(ReportError):
-            decode_report(cut)
+    message = packed(document, TOPOLOGY)
+    assert len(message) <= 4096  # what a kubelet keeps
+    plain = json.dumps(
+        {"format": "dualpace-profile-report/1", "profile": document, "topology": TOPOLOGY}
+    )
+    assert decode_report(plain) == decode_report(message)
+    report = decode_report(message)
+    assert json.loads(report.document) == document
+    assert [(t.name, t.value) for t in report.thresholds] == [("assist_min_rows", 24.0)]
+    assert report.topology == Topology.model_validate(TOPOLOGY)
+
+
+def test_damaged_reports_are_refused_with_a_reason() -> None:
+    document = profile_document()
+    message = packed(document, TOPOLOGY)
+    bomb = "gz:" + base64.b64encode(gzip.compress(b" " * (1 << 24), mtime=0)).decode()
+    twice = {**document, "thresholds": document["thresholds"] * 2}
+    for damaged, reason in (
+        (message[:-30], "cut off|decompressed"),
+        ("gz:" + message[3:-4] + "AAAA", "decompressed"),
+        (bomb, "over 262144 bytes"),
+        (packed({**document, "origin": "guessed"}, TOPOLOGY), "origin: 'guessed' is not one of"),
+        (packed(document, {**TOPOLOGY, "cpus": 0}), r"report\.cpus"),
+        (packed(twice, TOPOLOGY), "twice"),
+        (packed(None, TOPOLOGY), "profile: an object is needed"),
+    ):
+        with pytest.raises(ReportError, match=reason):
+            decode_report(damaged)
 
 
 @given(st.text(min_size=1, max_size=60), st.text("abc.-", min_size=1, max_size=253))

@@ -161,7 +161,7 @@ def test_an_unusable_edit_of_a_profile_changes_no_threshold() -> None:
     cluster.settle()
     assert cluster.all("ConfigMap")[0]["data"] == before
     conditions = {c["type"]: c for c in profile_of(cluster)["status"]["conditions"]}  # type: ignore[index]
-    assert conditions["Ready"]["message"] == "spec.document: not JSON"
+    assert conditions["Ready"]["message"] == "spec.document: profile: not JSON"
 
 
 def test_cordoned_and_small_nodes_are_told() -> None:
@@ -188,17 +188,29 @@ def test_paused_means_that_nothing_running_is_touched() -> None:
     assert len(cluster.all("Pod")) == 2
 
 
-def test_objectives_and_thresholds_reach_the_mounted_files_without_a_restart() -> None:
+def test_thresholds_reach_the_mounted_file_without_a_restart() -> None:
     cluster = make_cluster(1)
     cluster.settle()
     pods = [p["metadata"]["uid"] for p in cluster.all("Pod")]
-    cluster.get("DualPaceService", "chat", "llm")["spec"]["objectives"] = {"itlMs": 50}
     profile_of(cluster)["spec"]["thresholds"][0]["value"] = 3  # type: ignore[index]
     cluster.settle()
     data = cluster.all("ConfigMap")[0]["data"]
-    assert json.loads(data["service.json"])["objectives"] == {"itl_ms": 50}
     assert json.loads(data["profile.json"])["thresholds"][0]["value"] == 3
     assert [p["metadata"]["uid"] for p in cluster.all("Pod")] == pods
+
+
+def test_the_cpu_engine_is_told_of_a_profile_only_where_there_is_one() -> None:
+    cluster = make_cluster(1, objectives={"itlMs": 50}, profiling={"reprofile": "Anytime"})
+    cluster.report = "!boom"
+    cluster.settle()
+    flags = cluster.all("Pod", names.NODE_COMPONENT)[0]["spec"]["containers"][2]["args"]
+    assert not [flag for flag in flags if "profile" in flag or "itl" in flag]
+    cluster.report = report()
+    cluster.now += timedelta(hours=6)
+    cluster.settle()
+    flags = cluster.all("Pod", names.NODE_COMPONENT)[0]["spec"]["containers"][2]["args"]
+    assert "--profile=/etc/dualpace/profile/profile.json" in flags
+    assert "--itl-target-ms=50" in flags
 
 
 EVENTS = st.sampled_from(
@@ -229,7 +241,7 @@ EVENTS = st.sampled_from(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(
     events=st.lists(EVENTS, max_size=40),
     policy=st.sampled_from(("Anytime", "OnRequest")),
@@ -321,7 +333,7 @@ def happen(cluster: FakeCluster, event: str, number: int) -> None:  # noqa: C901
             pods[-1]["status"] = {"phase": "Running", "conditions": []}
             pods[-1]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         case ["edit", _] if cluster.all("ConfigMap"):
-            cluster.all("ConfigMap")[0]["data"]["service.json"] = "by hand"
+            cluster.all("ConfigMap")[0]["data"] = {"profile.json": "by hand"}
         case ["delete", _] if cluster.all("NodeProfile"):
             cluster.delete("NodeProfile", cluster.all("NodeProfile")[0]["metadata"]["name"])
         case ["request"] if cluster.all("NodeProfile"):

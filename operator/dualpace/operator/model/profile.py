@@ -6,13 +6,12 @@ object belongs to its Node, and goes when the node goes or is replaced.
 """
 
 from datetime import datetime
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import AwareDatetime, Field, StringConstraints
 
 from dualpace.operator.model.base import Rule, SpecModel
-
-DOCUMENT_FORMAT = "dualpace-profile/1"
+from dualpace.scheduling.profile import FORMAT, Origin
 
 Text = Annotated[str, StringConstraints(max_length=1024)]
 
@@ -65,7 +64,7 @@ class Fingerprint(SpecModel):
 class Provenance(SpecModel):
     """How the numbers came about."""
 
-    origin: Literal["measured", "roofline"]
+    origin: Origin
     measured_at: AwareDatetime
     job: Annotated[str, StringConstraints(max_length=64)] = Field(description="UID of the Job.")
     request: Annotated[str, StringConstraints(max_length=256)] = Field(
@@ -98,7 +97,7 @@ class ProfileSpec(SpecModel):
         ),
     ] = Field(default_factory=list)
     document: Annotated[str, StringConstraints(max_length=262144)] = Field(
-        description=f"The measured tables: a JSON document of format {DOCUMENT_FORMAT}."
+        description=f"The measured tables: a JSON document of format {FORMAT}."
     )
     provenance: Provenance
 

@@ -119,6 +119,12 @@ class Gateway(SpecModel):
     port: Annotated[int, Field(ge=1, le=65535)] = 8000
     cpus: Annotated[int, Field(ge=1, le=64)] = 2
     memory: Bytes = "2Gi"
+    api_keys: SecretKey | None = Field(
+        default=None, description="Keys that clients need, and their limits: a JSON document."
+    )
+    redis_url: SecretKey | None = Field(
+        default=None, description="Redis that all gateways share their limits in."
+    )
     env: Env = Field(default_factory=list, description="More settings, DUALPACE_GATEWAY_...")
 
 
@@ -185,19 +191,21 @@ class Pinning(SpecModel):
     reserved_cpus: Annotated[int, Field(ge=0, le=256)] = Field(
         default=2, description="CPUs left to other pods of the node when cpuEngine.cpus is 0."
     )
+    pin_threads: bool = Field(
+        default=False,
+        description="Engines pin their threads within the CPUs of their containers; only for nodes"
+        " whose kubelet has the static CPU manager, as containers share CPUs without.",
+    )
     threads_per_core: Annotated[int, Field(ge=0, le=8)] = Field(
         default=0, description="0 takes it from the node's profile or labels, else 2."
     )
 
 
 class Objectives(SpecModel):
-    """Latency objectives, milliseconds at the 99th percentile."""
+    """What the cpu-engine keeps by taking no more requests than that allows."""
 
-    ttft_ms: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="Time to first token."
-    )
     itl_ms: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="Between two tokens."
+        default=None, description="Milliseconds between two tokens; needs a profile."
     )
 
 
