@@ -104,7 +104,7 @@ void DecodeStep::embed(const Team& team) const {
                 break;
         }
     }
-    wait_for_team();
+    team.wait();
 }
 
 void DecodeStep::pre_attention(std::int64_t layer, const Team& team) const {
@@ -115,7 +115,7 @@ void DecodeStep::pre_attention(std::int64_t layer, const Team& team) const {
     char* const kv = kv_of(layer);
     for (std::int64_t row = team.index; row < args_.batch; row += team.count)
         write_row(parts, row, kv);
-    wait_for_team();
+    team.wait();
 }
 
 // One row's queries, ready for attention, and its keys and values, in their slot.
@@ -157,10 +157,10 @@ void DecodeStep::attention(std::int64_t layer, const Team& team) const {
     const Memory memory(attention, plan, memory_.attention);
     const AttentionRun run(attention, plan, memory, span_);
     for (int part = team.index; part < num_threads_; part += team.count) run.run(part);
-    wait_for_team();
+    team.wait();
     if (num_threads_ == 1) return;
     for (int part = team.index; part < num_threads_; part += team.count) run.close(part);
-    wait_for_team();
+    team.wait();
 }
 
 void DecodeStep::post_attention(std::int64_t layer, const Team& team) const {
@@ -182,7 +182,7 @@ void DecodeStep::head(const Team& team) const {
         args_.best[row] =
             dense_.argmax(args_.logits + row * shape_.vocab, shape_.vocab, &args_.finite[row]);
     }
-    wait_for_team();
+    team.wait();
 }
 
 // hidden += the product, normalised first where the model does so.
@@ -199,7 +199,7 @@ void DecodeStep::add_projection(const PackedLinear& linear, const float* x, cons
         dense_.rms_norm(y, n, norm, shape_.norm_eps, y);
         dense_.add(hidden_ + row * n, y, n);
     }
-    wait_for_team();
+    team.wait();
 }
 
 void DecodeStep::norm_rows(const float* x, const float* weight, float* out,
@@ -207,7 +207,7 @@ void DecodeStep::norm_rows(const float* x, const float* weight, float* out,
     const std::int64_t n = shape_.hidden;
     for (std::int64_t row = team.index; row < args_.batch; row += team.count)
         dense_.rms_norm(x + row * n, n, weight, shape_.norm_eps, out + row * n);
-    wait_for_team();
+    team.wait();
 }
 
 void DecodeStep::round_rows(const float* x, std::int64_t size, const Team& team) const {
@@ -217,7 +217,7 @@ void DecodeStep::round_rows(const float* x, std::int64_t size, const Team& team)
         dense_.store(x + row * size, size, ElementType::kBFloat16, to);
         std::fill(to + size, to + stride, BFloat16{0});
     }
-    wait_for_team();
+    team.wait();
 }
 
 void DecodeStep::multiply(const PackedLinear& linear, const float* x, const LinearOutput& output,
@@ -230,7 +230,7 @@ void DecodeStep::multiply(const PackedLinear& linear, const float* x, const Line
     }
     run_linear(linear, input, output, dense_, team,
                memory_.tickets[static_cast<std::size_t>(ticket)]);
-    wait_for_team();
+    team.wait();
 }
 
 }  // namespace dualpace

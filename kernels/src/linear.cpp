@@ -117,7 +117,7 @@ void linear(const PackedLinear& linear, const float* x, std::int64_t x_stride, s
                 kernels.store(x + row * x_stride, inputs, ElementType::kBFloat16, to);
                 std::fill(to + inputs, to + input.rounded_stride, BFloat16{0});
             }
-            wait_for_team();
+            team.wait();
         }
         run_linear(linear, input, output, kernels, team, ticket);
     });

@@ -6,14 +6,9 @@
 
 #include "dualpace/dense_kernels.h"
 #include "dualpace/matrix.h"
+#include "dualpace/team.h"
 
 namespace dualpace {
-
-// A thread's place among those that run the same call.
-struct Team {
-    int index;
-    int count;
-};
 
 // Hands out the numbers from 0 on, each once. One for each phase of a call.
 class Ticket {
