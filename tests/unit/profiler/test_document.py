@@ -8,8 +8,9 @@ import pytest
 from dualpace.checkpoint.config import MoeConfig
 from dualpace.core.assist import AssistTerms
 from dualpace.core.errors import SettingsError
-from dualpace.profiler.document import Measured, build_profile, cells_evidence
+from dualpace.profiler.document import SYNC, Measured, build_profile, cells_evidence
 from dualpace.profiler.knots import QUICK_KNOTS, THOROUGH_KNOTS
+from dualpace.profiler.timing import Summary
 from dualpace.profiles import read_profile, write_profile
 from dualpace.scheduling.cost import NodeCosts
 from dualpace.scheduling.presets import preset_profile
@@ -75,6 +76,15 @@ def test_every_part_says_where_it_comes_from() -> None:
     assert sources(named) == (measured, estimated, estimated, estimated)
     assert named.origin is Origin.ROOFLINE  # a result made with it is no measurement
     assert named.host == on_cpu.host
+
+
+def test_the_assist_round_trip_is_measured_where_there_is_a_device() -> None:
+    measured = sweep()
+    rung = replace(measured, results={**measured.results, SYNC: Summary(0.0123, 0.01, 9, True)})
+    assert sources(build_profile(rung, {}))[3] is Source.MEASURED
+    assert build_profile(rung, {}).assist_sync_ms == 0.0123
+    assert sources(build_profile(stand_in(rung), {}))[3] is Source.STAND_IN
+    assert build_profile(measured, {}).assist_sync_ms > 0.0
 
 
 def test_an_estimate_is_that_of_the_preset_for_this_model() -> None:

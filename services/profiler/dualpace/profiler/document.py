@@ -19,8 +19,10 @@ from dualpace.scheduling.roofline import HostSpec, ModelSpec, roofline_profile
 
 Results = Mapping[str, Summary]
 
+SYNC = "assist/sync"
+"""Key of one direction of an empty assist call."""
 _SYNC_US = 30.0
-"""A doorbell and a stream's synchronisation, one way: an estimate."""
+"""A doorbell and a stream's synchronisation, one way, where nobody measured."""
 _UNUSED_HOST = HostSpec(
     name="", tflops=1, gbytes_per_s=1, stage_overhead_us=1, step_overhead_ms=1.0
 )
@@ -70,6 +72,7 @@ def build_profile(measured: Measured, evidence: Mapping[str, Any]) -> Profile:
         sizes, results = measured.knots.sizes, measured.results
         to_host = _curve(results, "to_host/{}", sizes)
         to_device = _curve(results, "to_device/{}", sizes)
+    sync = measured.results.get(SYNC)
     return Profile(
         origin=origin,
         gpu_name=measured.gpu_name,
@@ -81,12 +84,12 @@ def build_profile(measured: Measured, evidence: Mapping[str, Any]) -> Profile:
         host=host,
         to_host=to_host,
         to_device=to_device,
-        assist_sync_ms=_SYNC_US / 1e3,
+        assist_sync_ms=_SYNC_US / 1e3 if sync is None else _rounded(sync.ms),
         sources=Sources(
             gpu=measured.device,
             host=Source.MEASURED,
             transfers=measured.device,
-            assist=Source.ESTIMATED,
+            assist=Source.ESTIMATED if sync is None else measured.device,
         ),
         evidence=evidence,
     )
