@@ -113,8 +113,6 @@ def cells_evidence(measured: Measured) -> dict[str, Any]:
 
 def _steps(measured: Measured, prefix: str) -> Iterable[dict[str, Any]]:
     """Yield predictions of whole iterations beside what they took."""
-    if f"{prefix}/step/{_size(measured.knots.steps[0])}" not in measured.results:
-        return
     costs = EngineCosts(_stages(measured, prefix), measured.model.num_layers)
     for rows, tokens in measured.knots.steps:
         layer = costs.dense_layer_s(rows) + costs.attention_layer_s(rows, tokens)
@@ -138,23 +136,12 @@ def _stages(measured: Measured, prefix: str) -> StageTimes:
             for rows in knots.grid_rows
         ),
     )
-    bare = StageTimes(
+    return StageTimes(
         pre_attention=_curve(results, f"{prefix}/pre_attention/{{}}", knots.rows),
         post_attention=_curve(results, f"{prefix}/post_attention/{{}}", knots.rows),
         head=_curve(results, f"{prefix}/head/{{}}", knots.rows),
         decode_attention=grid,
-        step_overhead_ms=0.0,
-    )
-    costs = EngineCosts(bare, measured.model.num_layers)
-    rows, tokens = knots.steps[0]
-    layers = costs.num_layers * (costs.dense_layer_s(rows) + costs.attention_layer_s(rows, tokens))
-    rest = results[f"{prefix}/step/{rows}x{tokens}"].ms - (layers + costs.head_s(rows)) * 1e3
-    return StageTimes(
-        pre_attention=bare.pre_attention,
-        post_attention=bare.post_attention,
-        head=bare.head,
-        decode_attention=grid,
-        step_overhead_ms=_rounded(max(0.0, rest)),
+        step_overhead_ms=_rounded(results[f"{prefix}/opening"].ms),
     )
 
 
@@ -184,10 +171,6 @@ def _estimate(preset: str, config: ModelConfig, name: str) -> Profile:
         vocabulary=config.vocab_size,
     )
     return roofline_profile(named_gpu(preset), _UNUSED_HOST, spec, assist_sync_us=_SYNC_US)
-
-
-def _size(step: tuple[int, int]) -> str:
-    return f"{step[0]}x{step[1]}"
 
 
 def _rounded(value: float) -> float:

@@ -54,6 +54,8 @@ def _side(name: str, bench: StageBench, knots: Knots) -> Iterator[Cell]:
         for tokens in knots.kv_tokens:
             work = _bind(bench.decode_attention, rows, tokens)
             yield Cell(f"{name}/attention/{rows}x{tokens}", work)
+    rows, tokens = knots.steps[0]
+    yield Cell(f"{name}/opening", _bind(bench.opening, rows, tokens))
     for rows, tokens in knots.steps:
         yield Cell(f"{name}/step/{rows}x{tokens}", _bind(bench.step, rows, tokens))
 
