@@ -46,7 +46,8 @@ def test_a_run_that_was_interrupted_goes_on_and_its_profile_is_drawn(tmp_path: P
     cells = profile.evidence["cells"]
     for line in map(json.loads, kept):  # nothing was measured twice
         assert cells[line["key"]][2] == line["samples"]
-    assert profile.sources.gpu is Source.STAND_IN
+    assert {profile.sources.gpu, profile.sources.assist} == {Source.STAND_IN}
+    assert 0.0 < profile.assist_sync_ms < 1000.0
     assert profile.evidence["hardware"]["threads"] == 1
     assert (tmp_path / "report").stat().st_size <= 4096
 

@@ -30,6 +30,7 @@ class ProcessPinning:
         self._allowed = allowed
         self._refused: set[str] = set()
         self._astray = 0
+        self._got = 0
         self._looked_s = float("-inf")
 
     def start(self) -> None:
@@ -64,26 +65,36 @@ class ProcessPinning:
             log.info("pinned: %s; asked and got", self.pins)
 
     def astray(self) -> dict[int, tuple[int, ...]]:
-        """Return the CPUs of each thread, by id, that is neither with compute nor with helpers.
+        """Return the CPUs of each thread, by id, that may leave compute's and helpers' CPUs.
 
-        A thread that was tied to some of their CPUs is where it should be.
+        Each is within one of them; compute threads may be tied to single CPUs of theirs.
         """
         if self.pins is None:
             return {}
-        wanted = (set(self.pins.compute), set(self.pins.helpers))
+        compute, helpers = set(self.pins.compute), set(self.pins.helpers)
         found = ((thread, _affinity(thread)) for thread in _threads())
-        return {t: tuple(sorted(cpus)) for t, cpus in found if not any(cpus <= w for w in wanted)}
+        return {
+            t: tuple(sorted(cpus)) for t, cpus in found if not (cpus <= compute or cpus <= helpers)
+        }
 
     def gauges(self) -> dict[str, float]:
         """Return numbers for metrics: CPUs asked for and got, and threads that are elsewhere."""
         now = time.monotonic()
         if now >= self._looked_s + _LOOK_AGAIN_S:
-            self._looked_s, self._astray = now, len(self.astray())
+            self._looked_s, self._astray, self._got = now, len(self.astray()), self._compute_got()
         return {
             "pinned_cpus_asked": float(len(self.pins.compute)) if self.pins else 0.0,
-            "pinned_cpus_got": float(len(os.sched_getaffinity(0))) if self.pins else 0.0,
+            "pinned_cpus_got": float(self._got),
             "pinned_threads_astray": float(self._astray),
         }
+
+    def _compute_got(self) -> int:
+        """Return on how many of the compute CPUs some thread may run that is not astray."""
+        if self.pins is None:
+            return 0
+        compute = set(self.pins.compute)
+        masks = (_affinity(thread) for thread in _threads())
+        return len(set().union(*(mask for mask in masks if mask <= compute)))
 
     def _pin(self, thread: int, cpus: Iterable[int]) -> None:
         try:

@@ -58,6 +58,7 @@ def sweep(knots: Knots = QUICK_KNOTS, *, sides: tuple[str, ...] = ("host", "gpu"
         for rows in knots.grid_rows:
             for tokens in knots.kv_tokens:
                 ms[f"{side}/attention/{rows}x{tokens}"] = attention_ms(side, rows, tokens)
+        ms[f"{side}/opening"] = OVERHEAD_MS[side]
         for rows, tokens in knots.steps:
             ms[f"{side}/step/{rows}x{tokens}"] = step_ms(side, rows, tokens)
     for n, start in knots.prefills:

@@ -34,7 +34,7 @@ class World:
         return Surroundings(now_s=lambda: self.now_s, waited_s=lambda: self.waited_s)
 
 
-PATIENCE = Patience(tolerance=0.05, most_s=1.0, least=5, warm_up=2)
+PATIENCE = Patience(tolerance=0.05, most_s=1.0, most_disturbed_s=2.0, least=5, warm_up=2)
 
 
 def steady(ms: float, noise: float = 0.01) -> Iterator[tuple[float, float]]:
@@ -53,7 +53,9 @@ def test_steady_work_is_measured_a_few_times_after_its_warm_up() -> None:
 def test_unsteady_work_is_repeated_until_time_is_up() -> None:
     rng = random.Random(1)
     world = World((rng.uniform(1.0, 100.0), 0.0) for _ in itertools.count())
-    summary = measure(world.sample, Patience(tolerance=0.01, most_s=1.0), world.around)
+    summary = measure(
+        world.sample, Patience(tolerance=0.01, most_s=1.0, most_disturbed_s=1.0), world.around
+    )
     assert not summary.stable and summary.samples > 5
     assert 1.0 <= world.now_s < 1.2
 
@@ -77,6 +79,14 @@ def test_where_all_samples_waited_they_count_and_it_is_said() -> None:
     summary = measure(world.sample, PATIENCE, world.around)
     assert summary.ms == 30.0 and not summary.stable
     assert summary.disturbed == summary.samples >= 5
+
+
+def test_quiet_samples_are_waited_for_a_while() -> None:
+    noise = [(50.0, 40.0)] * 25  # more than a second of it
+    world = World(itertools.chain(noise, steady(10.0)))
+    summary = measure(world.sample, PATIENCE, world.around)
+    assert summary.ms == pytest.approx(10.0, rel=0.02) and summary.disturbed == 0
+    assert 1.0 < world.now_s < 2.0
 
 
 def test_a_stop_ends_it_between_samples() -> None:

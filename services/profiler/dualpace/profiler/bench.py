@@ -24,6 +24,7 @@ from dualpace.sampling.sampler import sample
 
 _SAMPLE_S = 0.005
 """A sample covers as many layers as take about so long. Short ones are less often disturbed."""
+_OPENINGS = 10
 _SAMPLING = SamplingParams()
 
 Sample = Callable[[], float]
@@ -118,17 +119,18 @@ class StageBench:
         x = self._random(rows, width)
         return self._per_layer(lambda layer: maps[layer % len(maps)](x), alike=True)
 
+    def opening(self, rows: int, kv_tokens: int) -> Sample:
+        """What an iteration does before its first layer: once, whatever the stages take."""
+        begin = self._opening(rows, kv_tokens)
+        return self._timed(lambda: [begin() for _ in range(_OPENINGS)], per=_OPENINGS)
+
     def step(self, rows: int, kv_tokens: int) -> Sample:
-        """One whole iteration of decodes, its inputs' making included."""
+        """One whole iteration of decodes."""
         decoder = self._decoder
-        batches = self._batches(rows, kv_tokens)
-        numbers = [7 * row % decoder.config.vocab_size for row in range(rows)]
+        begin = self._opening(rows, kv_tokens)
 
         def run() -> None:
-            batch = batches()
-            token_ids = torch.tensor(numbers, dtype=torch.int64, device=self._device)
-            positions = (batch.lengths.long() - 1).clamp_max(decoder.max_positions - 1)
-            hidden = decoder.embed(token_ids)
+            batch, positions, hidden = begin()
             for layer in range(decoder.num_layers):
                 q, k, v = decoder.pre_attention(layer, hidden, positions)
                 attended = self._attend(layer, q, k, v, batch)
@@ -136,6 +138,20 @@ class StageBench:
             self._sample(decoder.head(hidden))
 
         return self._timed(run)
+
+    def _opening(self, rows: int, kv_tokens: int) -> Callable[[], tuple["_Batch", Tensor, Tensor]]:
+        """Return what makes a batch, its positions and its first hidden states."""
+        decoder = self._decoder
+        batches = self._batches(rows, kv_tokens)
+        numbers = [7 * row % decoder.config.vocab_size for row in range(rows)]
+
+        def begin() -> tuple[_Batch, Tensor, Tensor]:
+            batch = batches()
+            token_ids = torch.tensor(numbers, dtype=torch.int64, device=self._device)
+            positions = (batch.lengths.long() - 1).clamp_max(decoder.max_positions - 1)
+            return batch, positions, decoder.embed(token_ids)
+
+        return begin
 
     def _attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, batch: "_Batch") -> Tensor:
         pool, decoder = self._side.pool, self._decoder
@@ -185,14 +201,13 @@ class StageBench:
             for _ in range(count):
                 run(self._next_layer())
 
-        whole = self._timed(several)
-        return lambda: whole() / count
+        return self._timed(several, per=count)
 
     def _next_layer(self) -> int:
         self._turn += 1
         return self._turn % self._decoder.num_layers
 
-    def _timed(self, run: Callable[[], object]) -> Sample:
+    def _timed(self, run: Callable[[], object], *, per: int = 1) -> Sample:
         side = self._side
 
         @torch.inference_mode()
@@ -203,7 +218,7 @@ class StageBench:
             begin = time.perf_counter()
             run()
             side.synchronize()
-            return (time.perf_counter() - begin) * 1e3
+            return (time.perf_counter() - begin) * 1e3 / per
 
         return once
 

@@ -19,8 +19,10 @@ from dualpace.scheduling.roofline import HostSpec, ModelSpec, roofline_profile
 
 Results = Mapping[str, Summary]
 
+SYNC = "assist/sync"
+"""Key of one direction of an empty assist call."""
 _SYNC_US = 30.0
-"""A doorbell and a stream's synchronisation, one way: an estimate."""
+"""A doorbell and a stream's synchronisation, one way, where nobody measured."""
 _UNUSED_HOST = HostSpec(
     name="", tflops=1, gbytes_per_s=1, stage_overhead_us=1, step_overhead_ms=1.0
 )
@@ -70,6 +72,7 @@ def build_profile(measured: Measured, evidence: Mapping[str, Any]) -> Profile:
         sizes, results = measured.knots.sizes, measured.results
         to_host = _curve(results, "to_host/{}", sizes)
         to_device = _curve(results, "to_device/{}", sizes)
+    sync = measured.results.get(SYNC)
     return Profile(
         origin=origin,
         gpu_name=measured.gpu_name,
@@ -81,12 +84,12 @@ def build_profile(measured: Measured, evidence: Mapping[str, Any]) -> Profile:
         host=host,
         to_host=to_host,
         to_device=to_device,
-        assist_sync_ms=_SYNC_US / 1e3,
+        assist_sync_ms=_SYNC_US / 1e3 if sync is None else _rounded(sync.ms),
         sources=Sources(
             gpu=measured.device,
             host=Source.MEASURED,
             transfers=measured.device,
-            assist=Source.ESTIMATED,
+            assist=Source.ESTIMATED if sync is None else measured.device,
         ),
         evidence=evidence,
     )
@@ -110,8 +113,6 @@ def cells_evidence(measured: Measured) -> dict[str, Any]:
 
 def _steps(measured: Measured, prefix: str) -> Iterable[dict[str, Any]]:
     """Yield predictions of whole iterations beside what they took."""
-    if f"{prefix}/step/{_size(measured.knots.steps[0])}" not in measured.results:
-        return
     costs = EngineCosts(_stages(measured, prefix), measured.model.num_layers)
     for rows, tokens in measured.knots.steps:
         layer = costs.dense_layer_s(rows) + costs.attention_layer_s(rows, tokens)
@@ -135,23 +136,12 @@ def _stages(measured: Measured, prefix: str) -> StageTimes:
             for rows in knots.grid_rows
         ),
     )
-    bare = StageTimes(
+    return StageTimes(
         pre_attention=_curve(results, f"{prefix}/pre_attention/{{}}", knots.rows),
         post_attention=_curve(results, f"{prefix}/post_attention/{{}}", knots.rows),
         head=_curve(results, f"{prefix}/head/{{}}", knots.rows),
         decode_attention=grid,
-        step_overhead_ms=0.0,
-    )
-    costs = EngineCosts(bare, measured.model.num_layers)
-    rows, tokens = knots.steps[0]
-    layers = costs.num_layers * (costs.dense_layer_s(rows) + costs.attention_layer_s(rows, tokens))
-    rest = results[f"{prefix}/step/{rows}x{tokens}"].ms - (layers + costs.head_s(rows)) * 1e3
-    return StageTimes(
-        pre_attention=bare.pre_attention,
-        post_attention=bare.post_attention,
-        head=bare.head,
-        decode_attention=grid,
-        step_overhead_ms=_rounded(max(0.0, rest)),
+        step_overhead_ms=_rounded(results[f"{prefix}/opening"].ms),
     )
 
 
@@ -181,10 +171,6 @@ def _estimate(preset: str, config: ModelConfig, name: str) -> Profile:
         vocabulary=config.vocab_size,
     )
     return roofline_profile(named_gpu(preset), _UNUSED_HOST, spec, assist_sync_us=_SYNC_US)
-
-
-def _size(step: tuple[int, int]) -> str:
-    return f"{step[0]}x{step[1]}"
 
 
 def _rounded(value: float) -> float:

@@ -3,6 +3,8 @@
 import dataclasses
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -13,7 +15,9 @@ import torch
 from dualpace.checkpoint import Checkpoint, open_checkpoint, resolve_model
 from dualpace.core.errors import ProfileError, StoppedError
 from dualpace.core.process import StopRequest
+from dualpace.ipc.bell import spin_s_for
 from dualpace.pinning import pin_process
+from dualpace.profiler.bench import Sample
 from dualpace.profiler.copies import CopyBench
 from dualpace.profiler.document import (
     Measured,
@@ -21,6 +25,7 @@ from dualpace.profiler.document import (
     cells_evidence,
     model_shape,
 )
+from dualpace.profiler.doorbell import Doorbell
 from dualpace.profiler.hardware import (
     fingerprint,
     hardware_facts,
@@ -78,14 +83,10 @@ def _measure(
 ) -> Profile:
     knots = QUICK_KNOTS if settings.quick else THOROUGH_KNOTS
     node = load_node(settings, checkpoint, knots, stop.check)
-    copies = None
-    if node.device is not None:
-        copies = CopyBench(
-            node.device.decoder.device, max(node.knots.sizes), node.device.synchronize
-        )
     patience = QUICK if settings.quick else THOROUGH
     around = Surroundings(now_s=time.monotonic, waited_s=waited_s, check=stop.check)
-    results = run_sweep(cells_of(node, copies), journal, patience, around)
+    with _device_cells(node) as (copies, sync):
+        results = run_sweep(cells_of(node, copies, sync), journal, patience, around)
     measured = Measured(
         results=results,
         knots=node.knots,
@@ -101,6 +102,20 @@ def _measure(
     profile = build_profile(measured, _evidence(settings, node, facts) | cells_evidence(measured))
     thresholds = derive_thresholds(profile, settings.itl_target_ms / 1e3)
     return dataclasses.replace(profile, thresholds=thresholds)
+
+
+@contextmanager
+def _device_cells(node: Node) -> Iterator[tuple[CopyBench | None, Sample | None]]:
+    """Give what is measured between the two sides; nothing where one of them is an estimate."""
+    if node.device is None:
+        yield None, None
+        return
+    device = node.device
+    copies = CopyBench(device.decoder.device, max(node.knots.sizes), device.synchronize)
+    host_spin_s = spin_s_for(node.host.threads)
+    device_spin_s = spin_s_for(device.threads)
+    with Doorbell(host_spin_s=host_spin_s, device_spin_s=device_spin_s) as doorbell:
+        yield copies, doorbell.one_way_ms
 
 
 def _identity(

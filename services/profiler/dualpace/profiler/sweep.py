@@ -7,6 +7,7 @@ from tqdm import tqdm
 
 from dualpace.profiler.bench import Sample, StageBench
 from dualpace.profiler.copies import CopyBench
+from dualpace.profiler.document import SYNC
 from dualpace.profiler.journal import Journal
 from dualpace.profiler.knots import Knots
 from dualpace.profiler.sides import Node
@@ -23,7 +24,7 @@ class Cell:
     prepare: Callable[[], Sample]
 
 
-def cells_of(node: Node, copies: CopyBench | None) -> list[Cell]:
+def cells_of(node: Node, copies: CopyBench | None, sync: Sample | None = None) -> list[Cell]:
     """Return all measurements of a node."""
     knots = node.knots
     host = StageBench(node.host)
@@ -40,6 +41,8 @@ def cells_of(node: Node, copies: CopyBench | None) -> list[Cell]:
         for size in knots.sizes:
             cells.append(Cell(f"to_host/{size}", _bind(copies.to_host, size)))
             cells.append(Cell(f"to_device/{size}", _bind(copies.to_device, size)))
+    if sync is not None:
+        cells.append(Cell(SYNC, lambda: sync))
     return cells
 
 
@@ -51,6 +54,8 @@ def _side(name: str, bench: StageBench, knots: Knots) -> Iterator[Cell]:
         for tokens in knots.kv_tokens:
             work = _bind(bench.decode_attention, rows, tokens)
             yield Cell(f"{name}/attention/{rows}x{tokens}", work)
+    rows, tokens = knots.steps[0]
+    yield Cell(f"{name}/opening", _bind(bench.opening, rows, tokens))
     for rows, tokens in knots.steps:
         yield Cell(f"{name}/step/{rows}x{tokens}", _bind(bench.step, rows, tokens))
 

@@ -20,6 +20,8 @@ class Patience:
     """Uncertainty of the median, relative to it, that is good enough."""
     most_s: float
     """Time for one result, warm-up included; but never fewer than `least` samples."""
+    most_disturbed_s: float
+    """The same as long as fewer than `least` samples are undisturbed."""
     least: int = 5
     most: int = 300
     warm_up: int = 2
@@ -28,8 +30,8 @@ class Patience:
 _WAITED_SHARE = 0.01
 """Of a sample's time: less is the odd interrupt."""
 
-QUICK = Patience(tolerance=0.05, most_s=0.5, least=3)
-THOROUGH = Patience(tolerance=0.02, most_s=4.0, least=7)
+QUICK = Patience(tolerance=0.05, most_s=0.5, most_disturbed_s=1.0, least=3)
+THOROUGH = Patience(tolerance=0.02, most_s=4.0, most_disturbed_s=12.0, least=7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,11 @@ class Surroundings:
 
 def measure(sample_ms: Callable[[], float], patience: Patience, around: Surroundings) -> Summary:
     """Repeat until stable or out of patience."""
-    deadline_s = around.now_s() + patience.most_s
+    start_s = around.now_s()
     for _ in range(patience.warm_up):
         around.check()
         sample_ms()
-        if around.now_s() >= deadline_s:
+        if around.now_s() >= start_s + patience.most_s:
             break
     quiet: list[float] = []
     disturbed: list[float] = []
@@ -88,13 +90,11 @@ def measure(sample_ms: Callable[[], float], patience: Patience, around: Surround
         count = len(quiet) + len(disturbed)
         if count < patience.least:
             continue
-        out_of_patience = count >= patience.most or around.now_s() >= deadline_s
+        spent_s = around.now_s() - start_s
         if len(quiet) >= patience.least:
             summary = summarise(quiet, patience.tolerance)
-        elif out_of_patience:
+            if summary.stable or count >= patience.most or spent_s >= patience.most_s:
+                return summary
+        elif count >= patience.most or spent_s >= patience.most_disturbed_s:
             whole = summarise(quiet + disturbed, patience.tolerance)
             return replace(whole, stable=False, disturbed=len(disturbed))
-        else:
-            continue
-        if summary.stable or out_of_patience:
-            return summary
