@@ -109,7 +109,7 @@ class GpuClock:
         for row in plan.rows:
             if row.stream_to is not None:
                 self._copy_out(row.request_id, len(row.tokens))
-        samples = [Sample(row.request_id, 0) for row in plan.rows if row.sampling is not None]
+        samples = [Sample(row.request_id, 0) for row in plan.rows if row.samples]
         self.scheduler.apply(plan, samples)
         self._plan = None
         self._begin()
