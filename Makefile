@@ -50,7 +50,9 @@ figures: $(VENV)/dev.stamp ## simulate the policies and draw every figure into b
 	$(BIN)/dualpace lab figures $(FLAGS)
 
 bench-decoupling: $(VENV)/dev.stamp ## what keeping step with the device costs: real processes, emulated GPU
-	$(BIN)/python bench/decoupling/run.py $(FLAGS)
+	@test -f build/profile.json || $(BIN)/dualpace profile --quick --device=emulated:rtx-4090 \
+	  --out=build/profile.json
+	$(BIN)/python bench/decoupling/run.py --profile=build/profile.json $(FLAGS)
 
 lint: $(VENV)/dev.stamp ## formatting, lint, types, layers
 	$(BIN)/ruff format --check

@@ -6,11 +6,14 @@ Every policy serves the same requests at the same times: `dualpace` (two clocks)
 same, but a host iteration starts with a device iteration and the next one waits for it, as in
 systems where the host fills the device's gaps) and `gpu-only`. The cpu-engine computes for real;
 the device waits as long as a preset's GPU would take. Inter-token times are those that clients see.
-The last line is one JSON object; times are seconds. All of it is emulated, and says so.
+With `--profile`, a file in which this machine's host was measured (`dualpace profile`), the
+simulator predicts the same run with the same schedulers, and the difference is printed. The last
+line is one JSON object; times are seconds. All of it is emulated or simulated, and says so.
 """
 
 import argparse
 import asyncio
+import dataclasses
 import json
 import random
 import statistics
@@ -18,13 +21,19 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
-from dualpace.profiles import write_profile
+from dualpace.lab.simulation import simulate
+from dualpace.lab.systems import Hardware, Options, dualpace
+from dualpace.lab.workload import Arrival
+from dualpace.profiles import read_profile, write_profile
+from dualpace.scheduling.cost import NodeCosts
 from dualpace.scheduling.presets import preset_profile
+from dualpace.scheduling.profile import Profile
 from dualpace.testing.served_node import ServedNode, served_node
 
 _LOCKSTEP = {"DUALPACE_GPU_ENGINE_LOCKSTEP": "true", "DUALPACE_CPU_ENGINE_LOCKSTEP": "true"}
@@ -47,7 +56,7 @@ class Outcome:
     @property
     def gaps_s(self) -> list[float]:
         """Times between tokens."""
-        return [b - a for a, b in zip(self.token_s, self.token_s[1:], strict=False)]
+        return [b - a for a, b in pairwise(self.token_s)]
 
     @property
     def host_resident(self) -> bool:
@@ -72,17 +81,27 @@ async def _ask(client: httpx2.AsyncClient, body: dict[str, Any], at_s: float) ->
     return outcome
 
 
-async def _load(url: str, arguments: argparse.Namespace) -> list[Outcome]:
-    """Send the requests of a seed; the same ones whatever the policy."""
+def _workload(arguments: argparse.Namespace) -> list[Arrival]:
+    """Return the requests of a seed."""
     draw = random.Random(arguments.seed)  # noqa: S311 - a workload, the same in every run
-    at_s, tasks = time.monotonic() + 0.5, []
+    arrivals: list[Arrival] = []
+    at_s = 0.0
+    for index in range(arguments.requests):
+        at_s += draw.expovariate(arguments.rate)
+        arrivals.append(Arrival(index, at_s, draw.randint(200, 1000), draw.randint(40, 120)))
+    return arrivals
+
+
+async def _load(url: str, arrivals: Sequence[Arrival]) -> list[Outcome]:
+    """Send the requests at their times."""
+    begin_s, tasks = time.monotonic() + 0.5, []
     async with httpx2.AsyncClient(base_url=url, timeout=600) as client:
-        for _ in range(arguments.requests):
-            at_s += draw.expovariate(arguments.rate)
-            prompt = [draw.randrange(_VOCABULARY) for _ in range(draw.randint(200, 1000))]
+        for arrival in arrivals:
+            draw = random.Random(arrival.request_id)  # noqa: S311
+            at_s = begin_s + arrival.arrival_s
             body = {
-                "prompt": prompt,
-                "max_tokens": draw.randint(40, 120),
+                "prompt": [draw.randrange(_VOCABULARY) for _ in range(arrival.prompt_tokens)],
+                "max_tokens": arrival.output_tokens,
                 "temperature": 0,
                 "ignore_eos": True,
                 "stream": True,
@@ -117,8 +136,44 @@ def _measured(outcomes: Sequence[Outcome], node: ServedNode) -> dict[str, Any]:
     }
 
 
+def _predicted(
+    profile: Profile, arrivals: Sequence[Arrival], device_blocks: int, host_blocks: int
+) -> dict[str, float]:
+    """Simulate the same requests on the same blocks, by the same schedulers."""
+
+    @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+    class Measured(Hardware):
+        def costs(self) -> NodeCosts:
+            return NodeCosts(profile)
+
+    hardware = Measured(device_blocks=device_blocks, host_blocks=host_blocks)
+    options = Options(assist=False, itl_target_s=None)
+    tracks = simulate(dualpace(options), arrivals, hardware).tracks.values()
+    times = [track.times_s for track in tracks]
+    gaps = [b - a for t in times for a, b in pairwise(t)]
+    span_s = max(t[-1] for t in times) - min(a.arrival_s for a in arrivals)
+    return {
+        "tokens_per_s": round(sum(map(len, times)) / span_s, 2),
+        "mean_tpot": round(statistics.mean(gaps), 4),
+    }
+
+
+def _profile(arguments: argparse.Namespace) -> Profile:
+    """Return a preset's GPU, beside the measured host if there is one."""
+    preset = preset_profile(arguments.gpu, "xeon-4510-120", arguments.model)
+    if arguments.profile is None:
+        return preset
+    return dataclasses.replace(
+        read_profile(Path(arguments.profile)),
+        gpu_name=preset.gpu_name,
+        gpu=preset.gpu,
+        gpu_prefill_attention=preset.gpu_prefill_attention,
+    )
+
+
 def _run(policy: str, arguments: argparse.Namespace, profile: Path) -> dict[str, Any]:
     flags, env = _POLICIES[policy]
+    arrivals = _workload(arguments)
     common = (
         f"--device=emulated:{profile}",
         f"--device-kv-mib={arguments.device_kv_mib}",
@@ -126,8 +181,16 @@ def _run(policy: str, arguments: argparse.Namespace, profile: Path) -> dict[str,
         "--max-model-len=2048",
     )
     with served_node("demo", *common, *flags, env=env) as node:
-        asyncio.run(_load(node.url, argparse.Namespace(**vars(arguments) | {"requests": 4})))
-        return _measured(asyncio.run(_load(node.url, arguments)), node)
+        asyncio.run(_load(node.url, arrivals[:4]))
+        measured = _measured(asyncio.run(_load(node.url, arrivals)), node)
+        blocks = [int(node.gauges()[engine, "total_blocks"]) for engine in ("gpu", "cpu")]
+    if policy == "dualpace" and arguments.profile is not None:
+        predicted = _predicted(read_profile(profile), arrivals, *blocks)
+        measured["simulated"] = predicted
+        measured["over_simulated"] = {
+            name: round(measured[name] / value, 3) for name, value in predicted.items()
+        }
+    return measured
 
 
 def main() -> None:
@@ -139,6 +202,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--gpu", default="rtx-4090")
     parser.add_argument("--model", default="llama-3.1-8b", help="what the emulated GPU computes")
+    parser.add_argument("--profile", help="in which this machine's host was measured")
     parser.add_argument("--device-kv-mib", type=int, default=112)
     parser.add_argument("--arena-mib", type=int, default=1024)
     parser.add_argument("--policies", default=",".join(_POLICIES))
@@ -146,7 +210,7 @@ def main() -> None:
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         profile = Path(folder) / "profile.json"
-        write_profile(profile, preset_profile(arguments.gpu, "xeon-4510-120", arguments.model))
+        write_profile(profile, _profile(arguments))
         for policy in arguments.policies.split(","):
             results[policy] = _run(policy, arguments, profile)
             print(f"{policy:9} {results[policy]}", flush=True)
