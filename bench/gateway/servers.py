@@ -83,7 +83,7 @@ class StubBackend:
 
     def engines(self) -> dict[Engine, EngineState]:
         """Return engines without numbers."""
-        return {engine: EngineState(True, 0.0, {}) for engine in Engine}
+        return {engine: EngineState(connected=True, heartbeat_age_s=0.0) for engine in Engine}
 
     def unready_reason(self) -> None:
         """Return nothing: it is always ready."""
