@@ -1,5 +1,7 @@
 """How many chunks a second the gateway streams on one core, and how late a token gets.
 
+    cd bench && ../.venv/bin/python -m gateway.speed
+
 Against a bare Starlette application that sends the same bytes; the ratio is what counts. Where
 other processes compete for the cores, the ratio by processor time is the better one. Prints lines
 for people, then one JSON object. Measured, on this machine, in one run.
@@ -11,7 +13,7 @@ import json
 from statistics import median
 from typing import Any
 
-from client import Server, read_streams, request_bytes, serving
+from gateway.client import Server, read_streams, request_bytes, serving
 
 
 async def one_chunk(port: int) -> bytes:
