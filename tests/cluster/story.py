@@ -11,7 +11,7 @@ SERVICES = "/apis/serving.dualpace.io/v1alpha1/namespaces/{}/dualpaceservices"
 PROFILES = "/apis/serving.dualpace.io/v1alpha1/nodeprofiles"
 
 
-def until(what: str, holds: Callable[[], Any], timeout_s: float = 30.0) -> Any:
+def until(what: str, holds: Callable[[], Any], timeout_s: float = 90.0) -> Any:
     """Wait until something holds; returns its value."""
     deadline = time.monotonic() + timeout_s
     while True:

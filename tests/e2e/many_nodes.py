@@ -28,6 +28,7 @@ class Cost:
     convergence_s: float
     requests_until_then: int
     idle_requests_per_node_and_minute: float
+    idle_writes: int
     rss_mib: float
     cpu_s: float
 
@@ -52,19 +53,29 @@ def measure(
         )
         convergence_s = time.monotonic() - began
         process = psutil.Process(operator.process.pid)
-        time.sleep(3)  # last statuses
-        busy = len(plane.operator_requests())
+        busy = _when_quiet(plane)
         time.sleep(idle_s)
-        idle = len(plane.operator_requests()) - busy
+        idle_requests = plane.operator_requests()[busy:]
         return Cost(
             convergence_s=convergence_s,
             requests_until_then=busy - before,
-            idle_requests_per_node_and_minute=idle / nodes / idle_s * 60,
+            idle_requests_per_node_and_minute=len(idle_requests) / nodes / idle_s * 60,
+            idle_writes=sum(r["verb"] not in ("get", "list", "watch") for r in idle_requests),
             rss_mib=process.memory_info().rss / (1 << 20),
             cpu_s=sum(process.cpu_times()[:2]),
         )
     finally:
         operator.kill()
+
+
+def _when_quiet(plane: ControlPlane) -> int:
+    """Wait until the last statuses are written; returns the number of requests until then."""
+    for _ in range(40):
+        count = len(plane.operator_requests())
+        time.sleep(3)
+        if len(plane.operator_requests()) == count:
+            return count
+    raise AssertionError("the operator does not come to rest")
 
 
 def main(arguments: list[str]) -> int:

@@ -1,5 +1,6 @@
 """Alerts and dashboard: they parse, they name metrics that are exported, and alerts fire."""
 
+import ast
 import json
 import re
 import shutil
@@ -50,10 +51,26 @@ def exported() -> set[str]:
     }
     names |= {metric_names.ENGINE_CONNECTED, metric_names.ENGINE_HEARTBEAT_AGE}
     for engine in ("gpu_engine", "cpu_engine"):
-        source = (REPOSITORY / "services" / engine / "dualpace" / engine / "engine.py").read_text()
-        body = source.split("def gauges(self)")[1].split("\n    def ")[0]
-        names |= {metric_names.ENGINE_PREFIX + key for key in re.findall(r'"([a-z_]+)":', body)}
+        for file in (REPOSITORY / "services" / engine / "dualpace" / engine).glob("*.py"):
+            names |= {metric_names.ENGINE_PREFIX + key for key in gauges_in(file)}
     return names
+
+
+def gauges_in(file: Path) -> set[str]:
+    """Keys of the dictionaries that functions called `gauges` in a file return."""
+    functions = [
+        node
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name == "gauges"
+    ]
+    keys = (
+        key
+        for function in functions
+        for node in ast.walk(function)
+        if isinstance(node, ast.Dict)
+        for key in node.keys
+    )
+    return {k.value for k in keys if isinstance(k, ast.Constant) and isinstance(k.value, str)}
 
 
 @pytest.mark.parametrize(("where", "expression"), expressions())

@@ -88,7 +88,6 @@ def _crd(
     models: tuple[type[SpecModel], type[SpecModel]],
     columns: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    spec, status = (structural_schema(model) for model in models)
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -108,29 +107,34 @@ def _crd(
                 "shortNames": [short],
                 "categories": ["dualpace"],
             },
-            "versions": [
-                {
-                    "name": VERSION,
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "additionalPrinterColumns": columns,
-                    "schema": {
-                        "openAPIV3Schema": {
-                            "type": "object",
-                            "description": spec["description"],
-                            "required": ["spec"],
-                            "properties": {
-                                "apiVersion": {"type": "string"},
-                                "kind": {"type": "string"},
-                                "metadata": {"type": "object"},
-                                "spec": spec,
-                                "status": status,
-                            },
-                        }
-                    },
-                }
-            ],
+            "versions": [_version(models, columns)],
+        },
+    }
+
+
+def _version(
+    models: tuple[type[SpecModel], type[SpecModel]], columns: list[dict[str, Any]]
+) -> dict[str, Any]:
+    spec, status = (structural_schema(model) for model in models)
+    return {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": columns,
+        "schema": {
+            "openAPIV3Schema": {
+                "type": "object",
+                "description": spec["description"],
+                "required": ["spec"],
+                "properties": {
+                    "apiVersion": {"type": "string"},
+                    "kind": {"type": "string"},
+                    "metadata": {"type": "object"},
+                    "spec": spec,
+                    "status": status,
+                },
+            }
         },
     }
 

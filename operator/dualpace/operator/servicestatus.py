@@ -21,20 +21,10 @@ def service_status(
     now: datetime,
 ) -> dict[str, Any]:
     """Return the status. `fault`: why the spec cannot be used; then `nodes` is empty."""
+    if fault:
+        return _faulty(service, fault, now)
     previous = service.body.get("status") or {}
     generation = service.generation
-    if fault:
-        findings = [
-            Finding("Ready", False, "InvalidSpec", fault),
-            Finding("Valid", False, "InvalidSpec", fault),
-        ]
-        counts = previous.get("nodes") or {}
-        return {
-            **previous,
-            "observedGeneration": generation,
-            "nodes": counts,
-            "conditions": conditions(findings, previous.get("conditions") or (), generation, now),
-        }
     mine = {name: plan for name, plan in nodes.items() if plan.phase is not Phase.CONFLICT}
     ready = sum(plan.phase is Phase.SERVING for plan in mine.values())
     findings = [
@@ -59,6 +49,14 @@ def service_status(
         "summary": f"{ready}/{len(mine)}",
         "attention": list(_attention(nodes))[:_MAX_ATTENTION],
     }
+
+
+def _faulty(service: ObjectView, fault: str, now: datetime) -> dict[str, Any]:
+    """Return the status of a spec that cannot be used: numbers stay as they were."""
+    previous = service.body.get("status") or {}
+    findings = [Finding(kind, False, "InvalidSpec", fault) for kind in ("Ready", "Valid")]
+    told = conditions(findings, previous.get("conditions") or (), service.generation, now)
+    return {**previous, "observedGeneration": service.generation, "conditions": told}
 
 
 def _ready(mine: Mapping[str, NodePlan], ready: int, write_failure: str) -> Finding:

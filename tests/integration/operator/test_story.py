@@ -95,7 +95,7 @@ def test_a_service_lives(plane: ControlPlane, kubelets: Kubelets, operator: Path
         return not story.pod_uids() & before and story.status().get("nodes", {}).get("ready") == 2
 
     until("both pods are replaced", replaced)
-    assert fewest == 1
+    assert fewest >= 1
     cpus = {p["spec"]["containers"][2]["resources"]["limits"]["cpu"] for p in story.pods()}
     assert cpus == {"18"}
 
@@ -215,7 +215,7 @@ def test_idle_nodes_cost_no_requests(
 ) -> None:
     """Those of this module's other operator, which sees the nodes too, are counted as well."""
     cost = measure(plane, 10, idle_s=3.0, log=tmp_path / "log")
-    assert cost.idle_requests_per_node_and_minute <= 1.0
+    assert cost.idle_writes == 0
     assert cost.rss_mib < 300
 
 

@@ -241,7 +241,7 @@ EVENTS = st.sampled_from(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(
     events=st.lists(EVENTS, max_size=40),
     policy=st.sampled_from(("Anytime", "OnRequest")),
