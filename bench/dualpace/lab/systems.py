@@ -175,9 +175,9 @@ def _host_limits(hardware: Hardware) -> HostLimits:
     return HostLimits(
         num_blocks=hardware.host_blocks,
         block_size=BLOCK_SIZE,
+        max_blocks_per_sequence=hardware.host_blocks,
         num_slots=1024,
         max_batch=1024,
-        max_blocks_per_sequence=hardware.host_blocks,
     )
 
 

@@ -189,8 +189,9 @@ class Auto(GpuOnly):
     """Device first, host when the device is short; back when it has room again.
 
     `headroom` of the device's blocks and a quarter of its rows stay free of residents, so that
-    prefills of requests bound for the host always find room. Residents are moved out below `low`,
-    and called back only while more than `headroom` plus `low` would stay free: the gap keeps
+    prefills of requests bound for the host always find room. Once `crowd` requests wait, nobody's
+    first token is near, and decodes get all but `crowd_headroom`. Residents are moved out below
+    `low`, and called back only while more than `headroom` plus `low` would stay free: the gap keeps
     requests from going back and forth.
     """
 
@@ -198,9 +199,9 @@ class Auto(GpuOnly):
         self,
         *,
         headroom: float = 0.2,
-        low: float = 0.05,
+        low: float = 0.1,
         crowd: int = 4,
-        crowd_headroom: float = 0.2,
+        crowd_headroom: float = 0.05,
     ) -> None:
         self._headroom = headroom
         self._crowd = crowd

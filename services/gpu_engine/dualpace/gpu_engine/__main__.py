@@ -44,6 +44,7 @@ from dualpace.pinning import pin_process, settle_pins
 from dualpace.scheduling.gpu import GpuScheduler
 from dualpace.scheduling.gpu_state import GpuLimits
 from dualpace.scheduling.lease import AssistLease
+from dualpace.scheduling.pacing import Spread
 from dualpace.scheduling.placement import placement_from_text
 
 log = logging.getLogger("dualpace.gpu_engine")
@@ -127,7 +128,7 @@ def _run(settings: GpuEngineSettings, node: _Node, stop: StopRequest) -> None:
         gateways = EngineServer(io, facts, inbox.put)
         host = HandoffClient(io, run_dir / CPU_SOCKET, node.arena.generation, inbox.put)
         engine = GpuEngine(
-            scheduler=GpuScheduler(limits, placement_from_text(settings.placement)),
+            scheduler=GpuScheduler(limits, placement_from_text(settings.placement), Spread()),
             runner=_runner(settings, node, host_pool, lending),
             lender=lending,
             lockstep=_lockstep(settings, node.arena),
