@@ -18,8 +18,6 @@ from dualpace.lab.systems import SYSTEMS, Hardware, system
 from dualpace.lab.traces import workload
 from dualpace.lab.workload import poisson
 
-GPU_ALONE = ("vllm", "vllm-defaults")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -64,7 +62,7 @@ def cases(plan: Plan) -> list[Case]:
     return [
         Case(system=name, host=host, seed=seed)
         for name in plan.systems
-        for host in (plan.hosts[:1] if name in GPU_ALONE else plan.hosts)
+        for host in (plan.hosts[:1] if name.startswith("vllm") else plan.hosts)
         for seed in plan.seeds
     ]
 

@@ -35,7 +35,7 @@ def test_errors_name_what_is_wrong_in_one_line() -> None:
         check=False,
     )
     assert result.returncode == 2
-    names = "dualpace, neo, neo-measured, vllm, vllm-defaults"
+    names = "dualpace, neo, neo-measured, vllm, vllm-defaults, vllm-256, vllm-defaults-256"
     assert result.stderr == f"dualpace lab: system: 'sglang' is not one of {names}\n"
 
 
