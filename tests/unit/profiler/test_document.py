@@ -64,7 +64,9 @@ def test_every_part_says_where_it_comes_from() -> None:
     assert sources(on_cpu) == (measured, cpu, cpu, estimated)
     assert (on_gpu.origin, on_cpu.origin) == (Origin.MEASURED, Origin.MEASURED)
     assert on_cpu.gpu == on_cpu.host  # the same objects
-    named = build_profile(emulated(sweep(sides=("host",))), {})
+    preset = emulated(sweep(sides=("host",)))
+    named = build_profile(preset, cells_evidence(preset))
+    assert {step["side"] for step in named.evidence["steps"]} == {"host"}  # all that was measured
     assert sources(named) == (measured, estimated, estimated, estimated)
     assert named.origin is Origin.ROOFLINE  # a result made with it is no measurement
     assert named.host == on_cpu.host

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dualpace.checkpoint import ModelConfig
-from dualpace.core.errors import SettingsError
 from dualpace.profiler.knots import Knots, pairs
 from dualpace.profiler.timing import Summary
+from dualpace.profiles import estimated_profile
 from dualpace.scheduling.cost import EngineCosts
 from dualpace.scheduling.curves import Curve, Grid
-from dualpace.scheduling.presets import named_gpu
 from dualpace.scheduling.profile import ModelShape, Origin, Profile, Source, Sources, StageTimes
-from dualpace.scheduling.roofline import HostSpec, ModelSpec, roofline_profile
 
 Results = Mapping[str, Summary]
 
@@ -23,9 +21,6 @@ SYNC = "assist/sync"
 """Key of one direction of an empty assist call."""
 _SYNC_US = 30.0
 """A doorbell and a stream's synchronisation, one way, where nobody measured."""
-_UNUSED_HOST = HostSpec(
-    name="", tflops=1, gbytes_per_s=1, stage_overhead_us=1, step_overhead_ms=1.0
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +58,9 @@ def build_profile(measured: Measured, evidence: Mapping[str, Any]) -> Profile:
     """Return the profile, without thresholds."""
     host = _stages(measured, "host")
     if measured.preset is not None:
-        gpu = _estimate(measured.preset, measured.config, measured.model.name)
+        gpu = estimated_profile(
+            measured.preset, measured.config, measured.model.name, assist_sync_us=_SYNC_US
+        )
         device, prefill, origin = gpu.gpu, gpu.gpu_prefill_attention, Origin.ROOFLINE
         to_host, to_device = gpu.to_host, gpu.to_device
     else:
@@ -104,11 +101,15 @@ def cells_evidence(measured: Measured) -> dict[str, Any]:
         },
         "unstable": [key for key, r in measured.results.items() if not r.stable],
         "steps": [
-            check
-            for prefix in dict.fromkeys(("host", measured.device_prefix))
-            for check in _steps(measured, prefix)
+            check for prefix in _measured_sides(measured) for check in _steps(measured, prefix)
         ],
     }
+
+
+def _measured_sides(measured: Measured) -> Iterable[str]:
+    """Return the prefixes of the sides that were measured; an estimated GPU was not."""
+    sides = ("host",) if measured.preset is not None else ("host", measured.device_prefix)
+    return dict.fromkeys(sides)
 
 
 def _steps(measured: Measured, prefix: str) -> Iterable[dict[str, Any]]:
@@ -155,22 +156,6 @@ def _prefill(measured: Measured) -> Curve:
 
 def _curve(results: Results, key: str, knots: tuple[int, ...]) -> Curve:
     return Curve(knots, tuple(_rounded(results[key.format(x)].ms) for x in knots))
-
-
-def _estimate(preset: str, config: ModelConfig, name: str) -> Profile:
-    if config.moe is not None:
-        raise SettingsError("device: presets know dense models alone, and this is a mixture")
-    spec = ModelSpec(
-        name=name,
-        num_layers=config.num_layers,
-        hidden=config.hidden_size,
-        ffn=config.intermediate_size,
-        heads=config.num_heads,
-        kv_heads=config.num_kv_heads,
-        head_dim=config.head_dim,
-        vocabulary=config.vocab_size,
-    )
-    return roofline_profile(named_gpu(preset), _UNUSED_HOST, spec, assist_sync_us=_SYNC_US)
 
 
 def _rounded(value: float) -> float:
