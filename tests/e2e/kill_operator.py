@@ -4,6 +4,7 @@
 that many kills, and exits with 1 unless both leave the same objects behind.
 """
 
+import functools
 import random
 import sys
 import tempfile
@@ -110,9 +111,15 @@ def killed(plane: ControlPlane, log: Path, kills: int, seed: int) -> tuple[list[
         act()
         deadline = time.monotonic() + 240
         while count < kills * number // len(steps) or not holds():
+            begun = _starts(log)
             operator = OperatorProcess(plane, log)
-            # From before it has read anything to after it is done.
-            time.sleep(rng.uniform(0.5, 3.0))
+            # From before it has read anything to after it is done: some kills are timed from the
+            # start of the process, the others from when it begins to work.
+            if rng.random() < 0.75:
+                until("it works", functools.partial(_more_starts, log, begun))
+                time.sleep(rng.uniform(0.0, 1.5))
+            else:
+                time.sleep(rng.uniform(0.3, 3.0))
             operator.kill()
             count += 1
             assert time.monotonic() < deadline or count < kills, "no progress between kills"
@@ -121,6 +128,14 @@ def killed(plane: ControlPlane, log: Path, kills: int, seed: int) -> tuple[list[
     time.sleep(2)
     operator.stop()
     return life.remains(), count
+
+
+def _starts(log: Path) -> int:
+    return log.read_text().count("operator runs")
+
+
+def _more_starts(log: Path, begun: int) -> bool:
+    return _starts(log) > begun
 
 
 def main(arguments: list[str]) -> int:

@@ -10,8 +10,6 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dualpace.kernels import load, ring, wait_changed
-
 _SPIN_S = 30e-6
 """A little more than a stage takes; longer waits had better sleep."""
 
@@ -60,20 +58,24 @@ class SharedBell:
     """A bell of processes: a word of shared memory, int32 [1]."""
 
     def __init__(self, word: npt.NDArray[np.int32], *, spin_s: float = 0.0) -> None:
+        # Not above: the gateway imports this module, and its image has no native kernels.
+        from dualpace.kernels import load, ring, wait_changed  # noqa: PLC0415
+
+        self._load, self._ring, self._wait_changed = load, ring, wait_changed
         self._word = word
         self._spin_ns = int(spin_s * 1e9)
         self._heard = load(word, 0)
 
     def ring(self) -> None:
         """Wake the loop."""
-        ring(self._word, 0)
+        self._ring(self._word, 0)
 
     def listen(self) -> None:
         """Note the count so far."""
-        self._heard = load(self._word, 0)
+        self._heard = self._load(self._word, 0)
 
     def wait(self, timeout_s: float) -> None:
         """Spin for a moment, then sleep, until the count changes."""
-        wait_changed(
+        self._wait_changed(
             self._word, 0, self._heard, spin_ns=self._spin_ns, timeout_ns=int(timeout_s * 1e9)
         )
