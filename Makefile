@@ -33,7 +33,7 @@ KERNEL_CODE := $(filter %.cpp %.h,$(KERNEL_SOURCES))
 
 DOCKERFILES := $(wildcard services/*/Dockerfile operator/Dockerfile)
 
-.PHONY: serve test figures bench-decoupling lint format check kernels proto crds e2e-kill e2e-scale e2e-pod clean help
+.PHONY: serve test figures bench-decoupling lint format fuzz check kernels proto crds e2e-kill e2e-scale e2e-pod clean help
 
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ e2e-scale: $(VENV)/dev.stamp ## run the operator on 500 simulated nodes
 
 e2e-pod: $(VENV)/dev.stamp ## build the images and run the rendered pod under podman
 	$(BIN)/python -m tests.e2e.podman_pod
+
+fuzz: $(VENV)/dev.stamp ## fuzz the HTTP API by its own description
+	$(BIN)/python tests/conformance/http_fuzz.py
 
 check: lint test ## what CI runs
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp
 
 from dualpace.core.clock import Clock, SystemClock
@@ -146,7 +146,7 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
     async def load() -> Response:
         return tokens.load(gateway)
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         return health.metrics(gateway)
 
