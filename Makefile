@@ -2,7 +2,7 @@
 # Needed on the machine: Python 3.11 or newer with venv, a C++20 compiler, make.
 
 PYTHON ?= python3
-KNOWN := PYTHON PORT MODEL DTYPE PLACEMENT DEVICE FLAGS PYTEST_FLAGS
+KNOWN := PYTHON PORT MODEL DTYPE PLACEMENT DEVICE FLAGS PYTEST_FLAGS PEERS BENCH_FLAGS
 GIVEN := $(foreach word,$(MAKEOVERRIDES),$(if $(findstring =,$(word)),$(firstword $(subst =, ,$(word)))))
 UNKNOWN := $(filter-out $(KNOWN) -%,$(GIVEN))
 ifneq ($(UNKNOWN),)
@@ -25,6 +25,10 @@ export MODEL
 # make test
 PYTEST_FLAGS ?=
 
+# make bench-cpu: where its throwaway environments and models lie, and more flags of bench/cpu/run.py
+PEERS ?= build/peers
+BENCH_FLAGS ?=
+
 ON_FAILURE := || { echo "pip failed: is the package index reachable?"; exit 1; }
 
 KERNEL_SOURCES := $(shell find kernels -name '*.cpp' -o -name '*.h' -o -name 'CMakeLists.txt' -o -name '*.cmake')
@@ -33,7 +37,7 @@ KERNEL_CODE := $(filter %.cpp %.h,$(KERNEL_SOURCES))
 
 DOCKERFILES := $(wildcard services/*/Dockerfile operator/Dockerfile)
 
-.PHONY: serve test figures bench-decoupling lint format fuzz check kernels proto crds e2e-kill e2e-scale e2e-pod clean help
+.PHONY: serve test figures bench-cpu bench-decoupling lint format fuzz check kernels proto crds e2e-kill e2e-scale e2e-pod clean help
 
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -87,6 +91,11 @@ fuzz: $(VENV)/dev.stamp ## fuzz the HTTP API by its own description
 check: lint test ## what CI runs
 
 kernels: $(VENV)/dev.stamp ## rebuild the native kernels
+
+bench-cpu: $(VENV)/dev.stamp ## compare the cpu-engine with other engines on this machine (several GB): PEERS, BENCH_FLAGS
+	bench/cpu/setup_peers.sh $(PEERS)
+	PYTHONPATH=bench $(BIN)/python -m cpu.run --peers $(PEERS) --json $(PEERS)/result.json \
+	  --png $(PEERS)/result.png $(BENCH_FLAGS)
 
 proto: $(VENV)/dev.stamp ## regenerate the protobuf messages
 	$(BIN)/python -m grpc_tools.protoc -I libs --python_out=libs --pyi_out=libs \

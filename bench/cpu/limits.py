@@ -1,0 +1,83 @@
+"""What this machine can do at most: read bandwidth and multiply-add rates, measured."""
+
+import mmap
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+
+from dualpace.checkpoint import ModelConfig
+from dualpace.kernels import multiply_adds, stream_read
+
+READ_BYTES = 1 << 30
+STEPS = 2_000_000
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Medians of what was measured."""
+
+    read_gb_per_s: float
+    """Plain read of memory on huge pages, far larger than the caches."""
+    fp32_gflop_per_s: float
+    """Independent multiply-adds, two operations each."""
+    bf16_gflop_per_s: float | None
+    """The same on bfloat16 pairs; None: the instruction set has none."""
+
+
+def measure_limits(num_threads: int, repeats: int = 5) -> Limits:
+    """Measure on `num_threads` threads."""
+    memory = mmap.mmap(-1, READ_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    words = torch.frombuffer(memory, dtype=torch.int64)
+    words.fill_(1)
+
+    def rate(work: Callable[[], int]) -> float:
+        rates = []
+        for _ in range(repeats):
+            start = perf_counter()
+            done = work()
+            rates.append(done / (perf_counter() - start) / 1e9)
+        return statistics.median(rates)
+
+    def read() -> int:
+        stream_read(words, num_threads=num_threads)
+        return READ_BYTES
+
+    has_bf16 = multiply_adds(1, num_threads=1, rounding=True) > 0
+    return Limits(
+        read_gb_per_s=rate(read),
+        fp32_gflop_per_s=rate(lambda: multiply_adds(STEPS, num_threads=num_threads)),
+        bf16_gflop_per_s=rate(lambda: multiply_adds(STEPS, num_threads=num_threads, rounding=True))
+        if has_bf16
+        else None,
+    )
+
+
+def least_step_ms(
+    config: ModelConfig, limits: Limits, *, batch: int, context: int, format_: str
+) -> dict[str, float]:
+    """Return the least milliseconds of a step's products and of its attention.
+
+    Each is the larger of what its bytes need at the read bandwidth and what its operations need at
+    the arithmetic limit of their format: a bound for one stage at a time, caches left aside.
+    """
+    weight_bytes = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}[format_]
+    kv_bytes = 2 if format_ in {"bfloat16", "float16"} else 4
+    heads, kv_heads, size = config.num_heads, config.num_kv_heads, config.head_dim
+    layer = config.hidden_size * (2 * heads + 2 * kv_heads) * size
+    layer += 3 * config.hidden_size * config.intermediate_size
+    weights = config.num_layers * layer + config.vocab_size * config.hidden_size
+    native = limits.bf16_gflop_per_s if format_ == "bfloat16" else None
+    peak = (native or limits.fp32_gflop_per_s) * 1e6
+    bandwidth = limits.read_gb_per_s * 1e6
+    keys = batch * config.num_layers * context
+    return {
+        "products": max(weights * weight_bytes / bandwidth, 2 * batch * weights / peak),
+        "attention": max(
+            2 * keys * kv_heads * size * kv_bytes / bandwidth,
+            4 * keys * heads * size / (limits.fp32_gflop_per_s * 1e6),
+        ),
+    }
