@@ -71,7 +71,7 @@ def test_unknown_variables_are_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"device": "gpu"}, "device: 'gpu' is not cpu, cuda or cuda:<index>"),
+        ({"device": "gpu"}, "device: 'gpu' is not cpu, cuda, cuda:<index> or emulated"),
         ({"placement": "x"}, "placement: 'x' is not one of"),
         ({"port": 70000}, "port: 70000 is not in 0..65535"),
         ({"drain_grace_s": -1.0}, "drain_grace_s must not be negative"),

@@ -82,12 +82,12 @@ class _Loading:
     ) -> tuple[Side, Knots]:
         """Build a side, the cpu-engine's or the gpu-engine's. Returns the knots that fit, too."""
         torch.set_num_threads(threads)
-        decoder, linears = self._weights(
-            device, host_linear(threads) if host else torch_linear, knots.kv_tokens[-1]
-        )
         # A native iteration needs KV of all layers; otherwise two do, one that is cold.
         layers = self.checkpoint.config.num_layers if host else 2
         pool, knots = _pool(self, device, knots, layers)
+        decoder, linears = self._weights(
+            device, host_linear(threads) if host else torch_linear, knots.kv_tokens[-1]
+        )
         attention = _attention(device, threads)
         side = Side(
             decoder=decoder,
