@@ -77,11 +77,13 @@ def run_sweep(
     around: Surroundings,
 ) -> Mapping[str, Summary]:
     """Measure what the journal does not have yet, with a progress bar where a person looks."""
+    late_s = around.now_s() + patience.all_s
     left = [cell for cell in cells if cell.key not in journal.results]
     with tqdm(total=len(cells), initial=len(cells) - len(left), unit="", disable=None) as bar:
         for cell in left:
             around.check()
             bar.set_description(f"{cell.key:30}")
-            journal.add(cell.key, measure(cell.prepare(), patience, around))
+            this = patience if around.now_s() < late_s else patience.hurried()
+            journal.add(cell.key, measure(cell.prepare(), this, around))
             bar.update()
     return journal.results
