@@ -73,7 +73,6 @@ def sweep(knots: Knots = QUICK_KNOTS, *, sides: tuple[str, ...] = ("host", "gpu"
         config=CONFIG,
         device=Source.MEASURED,
         preset=None,
-        device_prefix="gpu",
         gpu_name="g",
         host_name="h",
         hardware_fingerprint="f" * 64,
@@ -81,8 +80,7 @@ def sweep(knots: Knots = QUICK_KNOTS, *, sides: tuple[str, ...] = ("host", "gpu"
 
 
 def stand_in(measured: Measured) -> Measured:
-    """The same objects on both sides."""
-    return replace(measured, device=Source.STAND_IN, device_prefix="host")
+    return replace(measured, device=Source.STAND_IN)
 
 
 def emulated(measured: Measured) -> Measured:

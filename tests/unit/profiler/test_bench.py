@@ -17,6 +17,7 @@ from dualpace.profiler.bench import StageBench
 from dualpace.profiler.copies import CopyBench
 from dualpace.profiler.journal import Journal
 from dualpace.profiler.knots import QUICK_KNOTS
+from dualpace.profiler.native_bench import NativeBench
 from dualpace.profiler.settings import ProfilerSettings
 from dualpace.profiler.sides import Node, linear_shapes, load_node
 from dualpace.profiler.sweep import cells_of, run_sweep
@@ -44,18 +45,35 @@ def test_every_cell_can_be_measured(tmp_path: Path, model: str) -> None:
     kinds = {key.rsplit("/", 1)[0] for key in results}
     assert {"host/pre_attention", "host/post_attention", "host/head", "host/attention"} <= kinds
     assert {"host/step", "host", "gpu/prefill", "to_host", "to_device", "host/linear/qkv"} <= kinds
-    assert not any(kind.startswith("gpu/") for kind in kinds - {"gpu/prefill"})  # same objects
+    assert {"gpu/pre_attention", "gpu/post_attention", "gpu/head", "gpu/attention"} <= kinds
 
 
-def test_sides_of_other_threads_are_measured_apart_and_an_estimate_not_at_all(
-    tmp_path: Path,
-) -> None:
-    apart = load(tmp_path, device_threads=2)
-    assert apart.device is not None and apart.device is not apart.host
-    assert apart.device.decoder is apart.host.decoder
-    assert "gpu/post_attention/4" in {cell.key for cell in cells_of(apart, None)}
+def test_an_estimated_device_is_not_measured(tmp_path: Path) -> None:
     estimated = load(tmp_path, device="emulated:h200")
     assert not any(cell.key.startswith("gpu") for cell in cells_of(estimated, None))
+
+
+def test_native_iterations_are_measured_where_they_serve(tmp_path: Path) -> None:
+    dense, mixture = load(tmp_path), load(tmp_path, "qwen3_moe")
+    assert dense.host.step is not None
+    assert mixture.host.step is None or mixture.host.step.seconds() is not None
+    bench = NativeBench(dense.host)
+    parts = [bench.pre_attention(2), bench.post_attention(2), bench.decode_attention(2, 64)]
+    assert all(part() > 0.0 for part in (*parts, bench.head(2), bench.opening(2, 64)))
+    dense.host.pool.tensor.zero_()
+    bench.step(3, 96)()
+    written = (dense.host.pool.tensor != 0).any(dim=(2, 3, 4, 5)).sum(dim=1)
+    assert written.tolist() == [3] * dense.host.pool.num_layers  # one block a row, in each layer
+
+
+def test_a_row_may_be_longer_than_the_model_was_made_for(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(tiny_model("llama3_rope"))
+    longest = 2 * checkpoint.config.context_length
+    settings = ProfilerSettings(out=str(tmp_path / "p.json"), threads=1, memory_mib=1024)
+    knots = replace(KNOTS, kv_tokens=(64, longest))
+    node = load_node(settings, checkpoint, knots, lambda: None)
+    assert node.knots.kv_tokens[-1] == longest
+    assert NativeBench(node.host).decode_attention(1, longest)() > 0.0
 
 
 def test_too_little_memory_is_said(tmp_path: Path) -> None:
@@ -80,11 +98,12 @@ class Recording(TorchPagedAttention):
 def test_successive_calls_read_other_layers_and_other_memory(tmp_path: Path) -> None:
     node = load(tmp_path)
     attention = Recording()
-    sample = StageBench(replace(node.host, attention=attention)).decode_attention(1, 64)
+    assert node.device is not None
+    sample = StageBench(replace(node.device, attention=attention)).decode_attention(1, 64)
     for _ in range(4):
         sample()
     layers, firsts = zip(*attention.seen, strict=True)
-    assert len(set(layers)) == node.host.pool.num_layers > 1
+    assert len(set(layers)) == node.device.pool.num_layers > 1
     assert len(set(firsts)) > 1
     assert all(a != b for a, b in itertools.pairwise(layers))
 
@@ -98,7 +117,8 @@ def test_kv_memory_is_filled_everywhere(tmp_path: Path) -> None:
 def test_a_measured_iteration_computes_what_serving_computes(tmp_path: Path) -> None:
     """The logits that the bench samples from are those of `forward` on the same batch."""
     node = load(tmp_path)
-    side, logits = node.host, []
+    assert node.device is not None
+    side, logits = node.device, []
     head = side.decoder.head
 
     def keep(hidden: torch.Tensor) -> torch.Tensor:

@@ -28,7 +28,7 @@ from tests.unit.profiler.measured import (
 
 
 @pytest.mark.parametrize("knots", [QUICK_KNOTS, THOROUGH_KNOTS], ids=["quick", "thorough"])
-@pytest.mark.parametrize("kind", [sweep, lambda k: stand_in(sweep(k, sides=("host",)))])
+@pytest.mark.parametrize("kind", [sweep, lambda k: stand_in(sweep(k))])
 def test_the_file_is_what_routing_reads(tmp_path: Path, knots: object, kind: object) -> None:
     measured: Measured = kind(knots)  # type: ignore[operator]
     profile = build_profile(measured, cells_evidence(measured))
@@ -60,10 +60,9 @@ def test_every_part_says_where_it_comes_from() -> None:
     measured, cpu, estimated = Source.MEASURED, Source.STAND_IN, Source.ESTIMATED
     on_gpu = build_profile(sweep(), {})
     assert sources(on_gpu) == (measured, measured, measured, estimated)
-    on_cpu = build_profile(stand_in(sweep(sides=("host",))), {})
+    on_cpu = build_profile(stand_in(sweep()), {})
     assert sources(on_cpu) == (measured, cpu, cpu, estimated)
     assert (on_gpu.origin, on_cpu.origin) == (Origin.MEASURED, Origin.MEASURED)
-    assert on_cpu.gpu == on_cpu.host  # the same objects
     preset = emulated(sweep(sides=("host",)))
     named = build_profile(preset, cells_evidence(preset))
     assert {step["side"] for step in named.evidence["steps"]} == {"host"}  # all that was measured

@@ -36,7 +36,7 @@ def test_the_jobs_flags_are_the_profilers(name: str) -> None:
 
 
 def test_the_operator_reads_the_report() -> None:
-    measured = stand_in(sweep(sides=("host",)))
+    measured = stand_in(sweep())
     profile = build_profile(measured, {})
     thresholds = derive_thresholds(profile, 1.0)
     topology = {"cpus": 64, "threads_per_core": 2, "numa_nodes": 2}

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -17,6 +19,7 @@ from dualpace.core.blocks import blocks_for
 from dualpace.core.request import SamplingParams
 from dualpace.models.attention import PagedAttention
 from dualpace.models.decoder import Decoder
+from dualpace.models.host_step import HostStep
 from dualpace.models.kv_pool import KvPool
 from dualpace.models.linear import Linear
 from dualpace.profiler.knots import lengths
@@ -44,6 +47,11 @@ class Side:
     """Of each kind, one a layer."""
     synchronize: Callable[[], None] = lambda: None
     """Waits for everything enqueued."""
+    step: HostStep | None = None
+    """Runs whole iterations natively, and tells the time of each stage; None: there are stages
+    alone. Its pool has all layers."""
+    step_tables: npt.NDArray[np.int32] | None = None
+    """The block tables that `step` reads."""
 
 
 class StageBench:

@@ -34,8 +34,6 @@ class Measured:
     device: Source
     preset: str | None
     """The GPU preset, where the device is estimated."""
-    device_prefix: str
-    """Of the results that hold for the device: the host's, where the same objects serve there."""
     gpu_name: str
     host_name: str
     hardware_fingerprint: str
@@ -64,7 +62,7 @@ def build_profile(measured: Measured, evidence: Mapping[str, Any]) -> Profile:
         device, prefill, origin = gpu.gpu, gpu.gpu_prefill_attention, Origin.ROOFLINE
         to_host, to_device = gpu.to_host, gpu.to_device
     else:
-        device = _stages(measured, measured.device_prefix)
+        device = _stages(measured, "gpu")
         prefill, origin = _prefill(measured), Origin.MEASURED
         sizes, results = measured.knots.sizes, measured.results
         to_host = _curve(results, "to_host/{}", sizes)
@@ -108,8 +106,7 @@ def cells_evidence(measured: Measured) -> dict[str, Any]:
 
 def _measured_sides(measured: Measured) -> Iterable[str]:
     """Return the prefixes of the sides that were measured; an estimated GPU was not."""
-    sides = ("host",) if measured.preset is not None else ("host", measured.device_prefix)
-    return dict.fromkeys(sides)
+    return ("host",) if measured.preset is not None else ("host", "gpu")
 
 
 def _steps(measured: Measured, prefix: str) -> Iterable[dict[str, Any]]:

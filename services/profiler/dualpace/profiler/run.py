@@ -94,7 +94,6 @@ def _measure(
         config=checkpoint.config,
         device=_source(settings),
         preset=settings.emulated,
-        device_prefix="host" if node.device is node.host else "gpu",
         gpu_name=_gpu_name(settings, facts),
         host_name=f"{facts['cpu']}, {settings.host_threads} threads, {facts['isa']}",
         hardware_fingerprint=fingerprint(facts),
@@ -164,7 +163,7 @@ def _evidence(settings: ProfilerSettings, node: Node, facts: dict[str, Any]) -> 
         "dtype": str(node.host.decoder.dtype).removeprefix("torch."),
         "hardware": facts,
         "memory_read_gbytes_per_s": None if rate is None else round(rate, 2),
-        "same_objects_on_both_sides": node.device is node.host,
+        "host_iterations": "stage by stage" if node.host.step is None else "native",
     }
 
 

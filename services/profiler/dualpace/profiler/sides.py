@@ -2,8 +2,9 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,8 +14,10 @@ from dualpace.core.errors import CapacityError, SettingsError
 from dualpace.models.attention import PagedAttention
 from dualpace.models.decoder import Decoder
 from dualpace.models.host_attention import host_attention
+from dualpace.models.host_linear import host_linear
+from dualpace.models.host_step import host_step
 from dualpace.models.kv_pool import KvPool
-from dualpace.models.linear import Linear, torch_linear
+from dualpace.models.linear import Linear, LinearFactory, torch_linear
 from dualpace.models.loader import load_decoder
 from dualpace.models.progress import log_progress
 from dualpace.models.torch_attention import TorchPagedAttention
@@ -35,7 +38,7 @@ class Node:
 
     host: Side
     device: Side | None
-    """None: there is none to measure. The host's own where the same objects serve on both."""
+    """None: there is none to measure."""
     knots: Knots
     """Of sizes that fit."""
 
@@ -46,15 +49,13 @@ def load_node(
     """Load weights and KV memory. Raises SettingsError, CheckpointError or CapacityError."""
     dtype = serving_dtype(settings, checkpoint.config)
     loading = _Loading(settings, checkpoint, dtype, check)
-    host, host_knots = loading.side(torch.device("cpu"), settings.host_threads, knots)
+    host, host_knots = loading.side(torch.device("cpu"), settings.host_threads, knots, host=True)
     if settings.emulated is not None:
         return Node(host=host, device=None, knots=host_knots)
-    if not settings.on_cuda and settings.stand_in_threads == settings.host_threads:
-        return Node(host=host, device=host, knots=host_knots)
     if settings.on_cuda and not torch.cuda.is_available():
         raise SettingsError(f"device: {settings.device} wanted, but torch finds no CUDA device")
     threads = 1 if settings.on_cuda else settings.stand_in_threads
-    device, knots = loading.side(torch.device(settings.device), threads, host_knots, like=host)
+    device, knots = loading.side(torch.device(settings.device), threads, host_knots)
     return Node(host=host, device=device, knots=knots)
 
 
@@ -77,32 +78,42 @@ class _Loading:
     check: Callable[[], None]
 
     def side(
-        self, device: torch.device, threads: int, knots: Knots, *, like: Side | None = None
+        self, device: torch.device, threads: int, knots: Knots, *, host: bool = False
     ) -> tuple[Side, Knots]:
-        """Build a side; on a CPU, `like` lends its weights. Returns the knots that fit, too."""
+        """Build a side, the cpu-engine's or the gpu-engine's. Returns the knots that fit, too."""
         torch.set_num_threads(threads)
-        if like is not None and device.type == "cpu":
-            decoder, linears = like.decoder, like.linears
-        else:
-            decoder, linears = self._weights(device)
-        pool, knots = _pool(self.settings, self.checkpoint.config, self.dtype, device, knots)
+        # A native iteration needs KV of all layers; otherwise two do, one that is cold.
+        layers = self.checkpoint.config.num_layers if host else 2
+        pool, knots = _pool(self, device, knots, layers)
+        decoder, linears = self._weights(
+            device, host_linear(threads) if host else torch_linear, knots.kv_tokens[-1]
+        )
+        attention = _attention(device, threads)
         side = Side(
             decoder=decoder,
-            attention=_attention(device, threads),
+            attention=attention,
             pool=pool,
             threads=threads,
             linears=linears,
             synchronize=_synchronize(device),
         )
-        return side, knots
+        if not host:
+            return side, knots
+        tables = np.zeros((max(knots.rows), pool.num_blocks), np.int32)
+        step = host_step(decoder, pool, tables, attention, num_threads=threads)
+        if step.seconds() is None:
+            return side, knots
+        return replace(side, step=step, step_tables=tables), knots
 
-    def _weights(self, device: torch.device) -> tuple[Decoder, dict[str, list[Linear]]]:
+    def _weights(
+        self, device: torch.device, factory: LinearFactory, longest: int
+    ) -> tuple[Decoder, dict[str, list[Linear]]]:
         """Load the model, and keep its matrix products by kind."""
         made: dict[tuple[int, ...], list[Linear]] = {}
 
         def recorded(weight: Tensor, bias: Tensor | None) -> Linear:
             shape = tuple(weight.shape)
-            linear = torch_linear(weight, bias)
+            linear = factory(weight, bias)
             made.setdefault(shape, []).append(linear)
             return linear
 
@@ -112,6 +123,8 @@ class _Loading:
             device=device,
             linear=recorded,
             progress=log_progress(log, f"loading weights on {device}", self.check),
+            # One row may be measured over more KV than the model was made for.
+            max_positions=max(longest, self.checkpoint.config.context_length),
         )
         shapes = linear_shapes(self.checkpoint.config)
         return decoder, {kind: made[shape] for kind, shape in shapes.items() if shape in made}
@@ -132,25 +145,22 @@ def linear_shapes(config: ModelConfig) -> dict[str, tuple[int, int]]:
 
 
 def _pool(
-    settings: ProfilerSettings,
-    config: ModelConfig,
-    dtype: torch.dtype,
-    device: torch.device,
-    knots: Knots,
+    loading: _Loading, device: torch.device, knots: Knots, least_layers: int
 ) -> tuple[KvPool, Knots]:
     """Allocate and fill KV memory for the largest knot, over as many layers as fit."""
+    settings, config, dtype = loading.settings, loading.checkpoint.config, loading.dtype
+    least_layers = min(least_layers, config.num_layers)
     size = settings.block_size
     block_bytes = 2 * config.num_kv_heads * config.head_dim * dtype.itemsize * size
     budget = (settings.memory_mib << 20) or min(_MOST_KV_BYTES, _free_bytes(device) // 8)
-    # At least two layers: one that was just read is in the caches.
-    spare = max(knots.grid_rows)  # each row's last block may be partly filled
-    most_blocks = budget // block_bytes // min(2, config.num_layers)
+    spare = max(*knots.grid_rows, *knots.rows)  # last blocks may be partly filled
+    most_blocks = budget // block_bytes // least_layers
     fitting = knots.cut((most_blocks - spare) * size)
     blocks = blocks_for(fitting.kv_tokens[-1], size) + spare
     if blocks > most_blocks:
         raise CapacityError(
             f"memory_mib: {budget >> 20} MiB hold too little KV to measure; at least"
-            f" {(blocks * block_bytes * 2 >> 20) + 1} are needed"
+            f" {(blocks * block_bytes * least_layers >> 20) + 1} are needed"
         )
     if fitting.kv_tokens != knots.kv_tokens:
         log.warning(

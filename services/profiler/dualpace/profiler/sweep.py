@@ -10,6 +10,7 @@ from dualpace.profiler.copies import CopyBench
 from dualpace.profiler.document import SYNC
 from dualpace.profiler.journal import Journal
 from dualpace.profiler.knots import Knots
+from dualpace.profiler.native_bench import NativeBench
 from dualpace.profiler.sides import Node
 from dualpace.profiler.timing import Patience, Summary, Surroundings, measure
 
@@ -27,12 +28,11 @@ class Cell:
 def cells_of(node: Node, copies: CopyBench | None, sync: Sample | None = None) -> list[Cell]:
     """Return all measurements of a node."""
     knots = node.knots
-    host = StageBench(node.host)
+    host = StageBench(node.host) if node.host.step is None else NativeBench(node.host)
     cells = [*_side("host", host, knots), *_linears(host, node)]
     if node.device is not None:
-        device = host if node.device is node.host else StageBench(node.device)
-        if device is not host:
-            cells.extend(_side("gpu", device, knots))
+        device = StageBench(node.device)
+        cells.extend(_side("gpu", device, knots))
         cells.extend(
             Cell(f"gpu/prefill/{n}+{start}", _bind(device.prefill_attention, n, start))
             for n, start in knots.prefills
@@ -77,11 +77,13 @@ def run_sweep(
     around: Surroundings,
 ) -> Mapping[str, Summary]:
     """Measure what the journal does not have yet, with a progress bar where a person looks."""
+    late_s = around.now_s() + patience.all_s
     left = [cell for cell in cells if cell.key not in journal.results]
     with tqdm(total=len(cells), initial=len(cells) - len(left), unit="", disable=None) as bar:
         for cell in left:
             around.check()
             bar.set_description(f"{cell.key:30}")
-            journal.add(cell.key, measure(cell.prepare(), patience, around))
+            this = patience if around.now_s() < late_s else patience.hurried()
+            journal.add(cell.key, measure(cell.prepare(), this, around))
             bar.update()
     return journal.results

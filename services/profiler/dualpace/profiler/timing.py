@@ -25,12 +25,18 @@ class Patience:
     least: int = 5
     most: int = 300
     warm_up: int = 2
+    all_s: float = math.inf
+    """Time for all results together: those that come later are looked at once."""
+
+    def hurried(self) -> "Patience":
+        """Return the patience for a result that comes too late."""
+        return replace(self, most_s=0.0, most_disturbed_s=0.0, least=1, warm_up=0)
 
 
 _WAITED_SHARE = 0.01
 """Of a sample's time: less is the odd interrupt."""
 
-QUICK = Patience(tolerance=0.05, most_s=0.5, most_disturbed_s=1.0, least=3)
+QUICK = Patience(tolerance=0.05, most_s=0.5, most_disturbed_s=1.0, least=3, all_s=75.0)
 THOROUGH = Patience(tolerance=0.02, most_s=4.0, most_disturbed_s=12.0, least=7)
 
 
