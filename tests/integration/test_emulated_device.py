@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from dualpace.testing.gold import tiny_model
-from dualpace.testing.served_node import served_node
+from dualpace.testing.served_node import served_node, wait_for
 
 LOCKSTEP = {"DUALPACE_GPU_ENGINE_LOCKSTEP": "true", "DUALPACE_CPU_ENGINE_LOCKSTEP": "true"}
 
@@ -44,11 +44,11 @@ def test_requests_come_through_whole(flags: tuple[str, ...], env: Mapping[str, s
         with ThreadPoolExecutor(12) as pool:
             answers = list(pool.map(complete, range(12)))
         assert [len(answer) for answer in answers] == [40] * 12
-        gauges = node.gauges()
-        assert gauges["gpu", "handoffs_total"] > 0
-        assert gauges["cpu", "tokens_total"] > 0
+        moved = {("gpu", "handoffs_total"), ("cpu", "tokens_total")}
         if flags:
-            assert gauges["cpu", "assist_iterations_total"] > 0, node.log
+            moved.add(("cpu", "assist_iterations_total"))
+        # Engines report four times a second; the requests may take less.
+        wait_for(lambda: all(node.gauges()[name] > 0 for name in moved), 10, lambda: node.log)
         node.assert_idle()
 
 
