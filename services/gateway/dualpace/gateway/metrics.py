@@ -17,6 +17,7 @@ from dualpace.core.request import Engine
 from dualpace.gateway import metric_names as names
 from dualpace.gateway.backend import Backend
 from dualpace.gateway.engine_gauges import EngineGauges
+from dualpace.gateway.token_tallies import TokenTallies
 from dualpace.pinning import pinning_gauges
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -60,20 +61,12 @@ class Metrics:
         self.prompt_tokens = self._counter(
             names.PROMPT_TOKENS, "Prompt tokens of generations that got a first token."
         )
-        self.generation_tokens = self._counter(
-            names.GENERATION_TOKENS, "Generated tokens that count towards usage."
-        )
-        tokens = Counter(
-            names.TOKENS, "Generated tokens by engine.", ("engine",), registry=self._registry
-        )
-        self.tokens = {engine: tokens.labels(engine.name.lower()) for engine in Engine}
+        self.tokens = TokenTallies(self._model_name, _INTER_TOKEN_BUCKETS)
+        self._registry.register(self.tokens)
 
     def _make_request_metrics(self) -> None:
         self.first_token = self._histogram(
             names.TTFT, "From arrival to the first token.", _FIRST_TOKEN_BUCKETS
-        )
-        self.inter_token = self._histogram(
-            names.ITL, "Between tokens of a generation.", _INTER_TOKEN_BUCKETS
         )
         self.e2e = self._histogram(
             names.E2E_LATENCY, "From arrival to the end of a generation.", _DURATION_BUCKETS
@@ -171,13 +164,12 @@ class RequestObserver:
         """Note a token of a choice."""
         now, last = self._clock.now(), self._last_token_s[index]
         self._last_token_s[index] = now
-        self._metrics.generation_tokens.inc()
-        self._metrics.tokens[engine].inc()
+        self._metrics.tokens.token(engine)
         if last is None:
             self._metrics.prompt_tokens.inc(prompt_tokens)
             self._metrics.first_token.observe(now - self._arrival_s)
         else:
-            self._metrics.inter_token.observe(now - last)
+            self._metrics.tokens.gap(now - last)
 
     def finished(self, index: int, reason: str) -> None:
         """Note the end of a choice."""

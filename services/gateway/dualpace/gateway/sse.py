@@ -5,9 +5,8 @@ error response, with a status that clients and proxies can act on.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, MutableMapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -91,13 +90,18 @@ class EventStream(Response):
 
 
 class _Writer:
-    """Writes parts of one response body, starting the response with the first."""
+    """Writes parts of one response body, starting the response with the first.
+
+    Two tasks write, so one waits while the other is at it: a ping may be on its way when text
+    comes. Text never waits for anything else.
+    """
 
     def __init__(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
         self._send_message = send
         self._headers = headers
         self._loop = asyncio.get_running_loop()
-        self._lock = asyncio.Lock()
+        self._idle: asyncio.Future[None] | None = None
+        """Set while a part is being sent; done when it has been."""
         self.started = False
         self.last_write_s = self._loop.time()
 
@@ -110,15 +114,19 @@ class _Writer:
         await self._send_body(b"", more=False)
 
     async def _send_body(self, data: bytes, *, more: bool) -> None:
-        async with self._lock:
+        while self._idle is not None:
+            await asyncio.shield(self._idle)
+        idle = self._idle = self._loop.create_future()
+        try:
             if not self.started:
                 self.started = True
                 start = {"type": "http.response.start", "status": 200, "headers": self._headers}
-                await self._send(start)
-            await self._send({"type": "http.response.body", "body": data, "more_body": more})
-
-    async def _send(self, message: MutableMapping[str, Any]) -> None:
-        try:
-            await self._send_message(message)
+                await self._send_message(start)
+            await self._send_message(
+                {"type": "http.response.body", "body": data, "more_body": more}
+            )
         except OSError:  # what ASGI servers may raise once the connection is gone
             raise ClientDisconnectedError("the client left while its answer was sent") from None
+        finally:
+            self._idle = None
+            idle.set_result(None)
