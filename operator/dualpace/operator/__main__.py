@@ -11,6 +11,7 @@ from dualpace.core.process import StopRequest
 from dualpace.core.service import service_main
 from dualpace.operator.client import ApiClient
 from dualpace.operator.controller import Controller
+from dualpace.operator.drift import DriftWatch, fetch_page
 from dualpace.operator.errors import ApiError, ClusterError
 from dualpace.operator.handlers import kopf_settings, login, registry
 from dualpace.operator.model import API_VERSION
@@ -59,18 +60,27 @@ async def _run(settings: OperatorSettings, stop: StopRequest) -> None:
             stop_flag=stopped,
         )
         reconciling = asyncio.create_task(controller.run())
+        listening = asyncio.create_task(_listen(controller, settings.drift_interval_s))
         watching_task = asyncio.create_task(watching)
         log.info("operator runs")
         # Neither is of use without the other: the first to end, by a bug too, ends the process.
         # Signals are kopf's from here on; it returns when one comes.
         done, _ = await asyncio.wait(
-            (reconciling, watching_task), return_when=asyncio.FIRST_COMPLETED
+            (reconciling, watching_task, listening), return_when=asyncio.FIRST_COMPLETED
         )
         reconciling.cancel()
+        listening.cancel()
         stopped.set()
-        await asyncio.gather(reconciling, watching_task, return_exceptions=True)
+        await asyncio.gather(reconciling, watching_task, listening, return_exceptions=True)
         for task in done:
             task.result()
+
+
+async def _listen(controller: Controller, interval_s: float) -> None:
+    """Ask serving pods about drift, for ever, or do nothing as long."""
+    if interval_s:
+        await DriftWatch(controller.store, fetch_page, interval_s=interval_s).run()
+    await asyncio.Event().wait()
 
 
 async def _require_crds(client: ApiClient, timeout_s: float, stop: StopRequest) -> None:

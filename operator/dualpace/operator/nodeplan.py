@@ -57,6 +57,8 @@ class NodeInput:
     context: PodContext
     node: NodeView
     pod: PodView | None
+    drifting: bool
+    """Whether the pod's engines want a new profile."""
     jobs: tuple[JobView, ...]
     job_pods: tuple[PodView, ...]
     profile: ObjectView | None
@@ -242,7 +244,9 @@ class _Planner:
     def _note_drift(self) -> None:
         """Keep what a pod's engines report where it outlives the pod, which is taken out for it."""
         pod, profile = self.n.pod, self.profile
-        if pod is None or profile is None or names.DRIFT_ANNOTATION not in pod.id.annotations:
+        if pod is None or profile is None:
+            return
+        if not self.n.drifting and names.DRIFT_ANNOTATION not in pod.id.annotations:
             return
         if profile.view.id.annotations.get(names.DRIFT_ANNOTATION) != pod.id.uid:
             name = profile.view.id.name

@@ -111,6 +111,8 @@ class PodView:
     """Why it does not run, as far as the kubelet or the scheduler says; empty: no reason known."""
     report: str
     """What its first terminated container left as its last message."""
+    endpoint: str = ""
+    """Address and port of its HTTP side; empty while it has none."""
 
 
 def pod_view(body: Body) -> PodView:
@@ -129,7 +131,22 @@ def pod_view(body: Body) -> PodView:
             ),
             "",
         ),
+        endpoint=_endpoint(body),
     )
+
+
+def _endpoint(body: Body) -> str:
+    address = (body.get("status") or {}).get("podIP")
+    ports = (
+        port["containerPort"]
+        for container in (body.get("spec") or {}).get("containers") or ()
+        for port in container.get("ports") or ()
+        if port.get("name") == "http"
+    )
+    port = next(ports, None)
+    if not address or port is None:
+        return ""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _trouble(status: Mapping[str, Any]) -> str:

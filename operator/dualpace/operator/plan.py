@@ -174,6 +174,7 @@ def _inputs(
             ),
             node=node,
             pod=pods.get(name),
+            drifting=name in pods and pods[name].id.uid in world.drifting,
             jobs=tuple(jobs.get(name, ())),
             job_pods=tuple(job_pods.get(name, ())),
             profile=world.profiles.get(("", names.profile_name(name, wanted_profile))),

@@ -22,6 +22,10 @@ class OperatorSettings(ServiceSettings):
         "Namespaces of the services, separated by commas; unset: all.", default=None
     )
     resync_s: float = setting("How often everything is listed anew.", default=300.0)
+    drift_interval_s: float = setting(
+        "How often serving pods are asked whether their engines want a new profile; 0: never.",
+        default=120.0,
+    )
     health_port: int = setting("TCP port of the liveness endpoint; 0: none.", default=8080)
     max_silence_s: float = setting(
         "Silence of the reconciling loop after which liveness fails.", default=180.0
@@ -32,6 +36,7 @@ class OperatorSettings(ServiceSettings):
 
     def __post_init__(self) -> None:
         require(0 <= self.health_port < 1 << 16, "health_port: not in 0..65535")
+        require(self.drift_interval_s >= 0, "drift_interval_s must not be negative")
         for name in ("resync_s", "max_silence_s"):
             require(getattr(self, name) > 0, f"{name} must be positive")
         for name in ("gateway_image", "gpu_engine_image", "cpu_engine_image"):

@@ -33,6 +33,14 @@ class Store:
             self._touched.setdefault(kind, set()).add(key)
         self._put(kind, key, view)
 
+    def note_drift(self, uids: set[str]) -> None:
+        """Take the uids of the pods whose engines want a new profile."""
+        changed = self.world.drifting ^ uids
+        self.world.drifting = uids
+        for pod in list(self.world.views["Pod"].values()):
+            if pod.id.uid in changed:
+                self._changed("Pod", pod, pod)
+
     def begin_listing(self) -> None:
         """Remember from now on what events touch."""
         self._touched = {}

@@ -95,6 +95,8 @@ class World:
     """Views by kind and key."""
 
     views: dict[str, dict[Key, Any]] = field(default_factory=lambda: {kind: {} for kind in KINDS})
+    drifting: set[str] = field(default_factory=set)
+    """Uids of pods whose engines want a new profile."""
 
     @property
     def services(self) -> dict[Key, ObjectView]:

@@ -32,6 +32,8 @@ class FakeCluster:
         self.now = datetime(2026, 1, 1, 12, tzinfo=UTC)
         self.report: str | None = report()
         """What profilers say next: a report, `!` and a failure, or None: they go on measuring."""
+        self.drifting: set[str] = set()
+        """Uids of pods whose engines want a new profile."""
         self._uids = itertools.count(1)
 
     def add(self, kind: str, name: str, namespace: str = "", **parts: Any) -> Body:
@@ -68,6 +70,7 @@ class FakeCluster:
         store = Store(lambda *_: None)
         for kind in KINDS:
             store.take_listing(kind, copy.deepcopy(self.all(kind)))
+        store.note_drift(self.drifting)
         return store.world
 
     def plan(self, key: tuple[str, str] = KEY, images: ServiceImages = IMAGES) -> Plan:

@@ -138,12 +138,14 @@ def test_a_changed_kernel_is_measured_when_the_policy_allows(
 
 
 def test_an_old_or_drifted_profile_is_renewed() -> None:
-    for cause in ("age", "drift"):
+    for cause in ("age", "drift", "engines"):
         cluster = make_cluster(1, profiling={"reprofile": "Anytime", "maxAge": "24h"})
         cluster.settle()
         first = profile_of(cluster)["spec"]["provenance"]["job"]  # type: ignore[index]
         if cause == "age":
             cluster.now += timedelta(hours=25)
+        elif cause == "engines":
+            cluster.drifting = {cluster.all("Pod")[0]["metadata"]["uid"]}
         else:
             pod = cluster.all("Pod")[0]
             pod["metadata"]["annotations"][names.DRIFT_ANNOTATION] = (
