@@ -4,7 +4,6 @@ The services are the entry points that run in a node's containers too. This know
 their insides.
 """
 
-import contextlib
 import http.client
 import os
 import signal
@@ -57,8 +56,13 @@ def serve_command(argv: Sequence[str]) -> int:
 
 def _say(line: str) -> None:
     """Tell a person, if one still reads: serving does not depend on it."""
-    with contextlib.suppress(BrokenPipeError):
+    try:
         print(line, flush=True)
+    except BrokenPipeError:
+        # What is buffered would fail again as the process ends, and change its exit status.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 class _Node:

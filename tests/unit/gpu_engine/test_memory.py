@@ -65,7 +65,7 @@ def test_no_room_for_a_block_is_said(tmp_path: Path, config: ModelConfig) -> Non
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"device": "tpu"}, "device: 'tpu' is not cpu, cuda or cuda:<index>"),
+        ({"device": "tpu"}, "device: 'tpu' is not cpu, cuda, cuda:<index> or emulated:<what>"),
         ({"device": "cuda:x"}, "device: 'cuda:x'"),
         ({"block_size": 8}, "block_size must be a positive multiple of 16"),
         ({"max_running": 64, "token_budget": 32}, "token_budget 32 is below max_running 64"),
