@@ -1,10 +1,12 @@
 """What a Dense Assist call costs beside its compute: two real processes, through the Python layer.
 
-    python bench/assist/round_trip.py [--calls 20000] [--rows 64] [--width 4096]
+    python bench/assist/round_trip.py [--calls 20000] [--rows 64] [--width 4096] [--spin-us 100]
 
 An empty call (doorbell there and back), and one that carries rows up and three times as many bytes
 down, copied on both sides. Beside them, in the same run: a bare futex ping-pong, and the same
-copies within one process. The last line is one JSON object; times are microseconds.
+copies within one process. Engines that have a CPU to spare spin for a moment before they sleep;
+`--spin-us 0` shows what waking a sleeper costs, which is mostly the idle CPU's own wake-up. The
+last line is one JSON object; times are microseconds.
 """
 
 import argparse
@@ -47,17 +49,17 @@ def _timed(calls: int, call: Callable[[], None]) -> dict[str, float]:
 class _Region:
     """Bell and first channel over a shared mapping."""
 
-    def __init__(self, memory: mmap.mmap, geometry: AssistGeometry) -> None:
+    def __init__(self, memory: mmap.mmap, geometry: AssistGeometry, spin_s: float = 0.0) -> None:
         layout = assist_layout(geometry)
         data = np.frombuffer(memory, np.uint8)
         self.words = data[layout.num_bytes :][:4096].view(np.int32)
-        self.bell = SharedBell(data[layout.bells :][:4].view(np.int32))
+        self.bell = SharedBell(data[layout.bells :][:4].view(np.int32), spin_s=spin_s)
         self.channel = AssistChannel(data, layout.channels[0], geometry, self.bell)
 
 
-def _device(memory: mmap.mmap, geometry: AssistGeometry) -> None:
+def _device(memory: mmap.mmap, geometry: AssistGeometry, spin_s: float) -> None:
     """Answer calls: with rows, take them up and put three times as many bytes down."""
-    region = _Region(memory, geometry)
+    region = _Region(memory, geometry, spin_s)
     channel = region.channel
     taken = np.empty_like(channel.attention)
     given = [np.ones_like(part) for part in (channel.q, channel.k, channel.v)]
@@ -114,6 +116,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=20_000)
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--width", type=int, default=4096)
+    parser.add_argument("--spin-us", type=float, default=100.0)
     arguments = parser.parse_args()
     heads = arguments.width // _HEAD_DIM
     geometry = AssistGeometry(
@@ -121,7 +124,8 @@ def main() -> None:
     )
     memory = mmap.mmap(-1, assist_layout(geometry).num_bytes + 4096)
     results: dict[str, dict[str, float]] = {"futex": _futex(memory, geometry, arguments.calls)}
-    child = _in_child(lambda: _device(memory, geometry))
+    spin_s = arguments.spin_us * 1e-6
+    child = _in_child(lambda: _device(memory, geometry, spin_s))
     channel = _Region(memory, geometry).channel
     up = np.ones_like(channel.attention)
     down = [np.empty_like(part) for part in (channel.q, channel.k, channel.v)]
@@ -137,12 +141,12 @@ def main() -> None:
 
     def empty() -> None:
         channel.call(1, 0)
-        assert channel.wait(_TIMEOUT_S)
+        assert channel.wait(_TIMEOUT_S, spin_s=spin_s)
 
     def loaded() -> None:
         channel.attention[:] = up
         channel.call(1, arguments.rows)
-        assert channel.wait(_TIMEOUT_S)
+        assert channel.wait(_TIMEOUT_S, spin_s=spin_s)
         for target, part in zip(down, (channel.q, channel.k, channel.v), strict=True):
             target[:] = part
 
@@ -158,7 +162,15 @@ def main() -> None:
         print(f"{name:8} median {times['median']:9.2f} µs   p99 {times['p99']:9.2f} µs")
     print(f"a call with rows costs {ratio} x the memcpy time over an empty one (limit 1.5)")
     print(
-        json.dumps({**results, "loaded_over_memcpy": ratio, "unit": "us", "rows": arguments.rows})
+        json.dumps(
+            {
+                **results,
+                "loaded_over_memcpy": ratio,
+                "unit": "us",
+                "rows": arguments.rows,
+                "spin_us": arguments.spin_us,
+            }
+        )
     )
 
 

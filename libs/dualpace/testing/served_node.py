@@ -31,6 +31,7 @@ class ServedNode:
         shm_dir: Path,
         env: Mapping[str, str] = _NOTHING,
     ) -> None:
+        _heed_interrupts()
         command = [sys.executable, "-m", "dualpace.cli", "serve", f"--model={model}"]
         self.process = subprocess.Popen(  # noqa: S603 - our own command, no shell
             [*command, "--port=0", f"--shm-dir={shm_dir}", *flags],
@@ -113,6 +114,12 @@ class ServedNode:
         with contextlib.suppress(ValueError):  # a test closed it
             for line in self.process.stdout:
                 self.lines.append(line.decode(errors="replace").rstrip("\n"))
+
+
+def _heed_interrupts() -> None:
+    """Let nodes heed Ctrl-C: a shell has its background jobs ignore it, and they inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float, tell: Callable[[], str]) -> None:

@@ -6,6 +6,7 @@ It joins detokenizer and stop strings, and counts. It knows nothing of HTTP, JSO
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from dualpace.core.messages import TokenLogprobs
 from dualpace.core.request import Engine, FinishReason
@@ -18,8 +19,7 @@ from dualpace.gateway.token_text import TokenText
 from dualpace.gateway.tools.calls import CallParser, ToolCall
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenToken:
+class ChosenToken(NamedTuple):
     """A generated token, and the offset in characters at which its text begins."""
 
     token_id: int
@@ -45,8 +45,7 @@ class IndexedCall:
     call: ToolCall
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(NamedTuple):
     """What became visible: text, and the tokens since the delta before."""
 
     text: str

@@ -140,9 +140,13 @@ def shorten(value: object, limit: int = 200) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+"""Made once: json.dumps would make one for every call."""
+
+
 def encode_json(value: object) -> bytes:
     """Return compact UTF-8 JSON. NaN and infinities are our own mistake and raise ValueError."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = _ENCODER.encode(value)
     # An unpaired surrogate has no UTF-8; its backslash form is its JSON escape.
     return text.encode("utf-8", "backslashreplace")
 

@@ -42,6 +42,8 @@ class RequestContext:
         state["request_id"] = _client_request_id(scope)
         more_headers: dict[str, str] = {}
         state["headers"] = more_headers
+        # Parts of a body need nothing of what lies in between, and there may be very many.
+        state["send_body"] = send
         status = CLIENT_CLOSED_REQUEST
 
         async def send_with_id(message: Message) -> None:

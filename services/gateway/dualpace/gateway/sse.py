@@ -52,7 +52,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream; return when it is complete or the client has left."""
-        writer = _Writer(send, self.raw_headers)
+        writer = _Writer(send, scope["state"]["send_body"], self.raw_headers)
         try:
             await while_connected(receive, self._send_frames(writer, scope, receive, send))
         except ClientDisconnectedError:
@@ -96,8 +96,9 @@ class _Writer:
     comes. Text never waits for anything else.
     """
 
-    def __init__(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
-        self._send_message = send
+    def __init__(self, send: Send, send_body: Send, headers: list[tuple[bytes, bytes]]) -> None:
+        self._send_start = send
+        self._send_part = send_body
         self._headers = headers
         self._loop = asyncio.get_running_loop()
         self._idle: asyncio.Future[None] | None = None
@@ -121,10 +122,8 @@ class _Writer:
             if not self.started:
                 self.started = True
                 start = {"type": "http.response.start", "status": 200, "headers": self._headers}
-                await self._send_message(start)
-            await self._send_message(
-                {"type": "http.response.body", "body": data, "more_body": more}
-            )
+                await self._send_start(start)
+            await self._send_part({"type": "http.response.body", "body": data, "more_body": more})
         except OSError:  # what ASGI servers may raise once the connection is gone
             raise ClientDisconnectedError("the client left while its answer was sent") from None
         finally:
