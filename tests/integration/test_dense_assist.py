@@ -2,42 +2,21 @@
 
 import itertools
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
 
-from dualpace.checkpoint import fetch_demo_model, open_checkpoint
 from dualpace.core.request import LogitAdjustments, SamplingParams
-from dualpace.models.decoder import Decoder
 from dualpace.models.host_attention import host_attention
-from dualpace.models.loader import load_decoder
 from dualpace.scheduling.route import Route
-from dualpace.testing.gold import (
-    TOLERANCE,
-    GoldPrompt,
-    smollm2_prompts,
-    tiny_model,
-    tiny_model_names,
-    tiny_prompts,
-)
+from dualpace.testing.gold import GoldPrompt, tiny_model_names
+from dualpace.testing.gold_nodes import DEMO, check_gold, decoder_of, prompts_of
 from dualpace.testing.in_process import InProcessNode, NodeSizes
 
-DEMO = "smollm2"
 ALWAYS = (Route.ASSIST,)
 ALTERNATE = (Route.ASSIST, Route.HOST)
 SIZES = NodeSizes(device_blocks=128, host_blocks=128, token_budget=48)
-
-
-@cache
-def decoder_of(model: str) -> Decoder:
-    path = fetch_demo_model() if model == DEMO else tiny_model(model)
-    return load_decoder(open_checkpoint(path), dtype=torch.float32, device=torch.device("cpu"))
-
-
-def prompts_of(model: str) -> tuple[GoldPrompt, ...]:
-    return smollm2_prompts() if model == DEMO else tiny_prompts(model)
 
 
 def make_node(
@@ -61,17 +40,7 @@ def submit(node: InProcessNode, prompts: tuple[GoldPrompt, ...]) -> None:
 
 def check_and_close(node: InProcessNode, prompts: tuple[GoldPrompt, ...]) -> None:
     for request_id, prompt in enumerate(prompts):
-        received = node.received[request_id]
-        assert prompt.first_wrong_step(received.token_ids()) is None
-        assert len(received.tokens) == len(prompt.greedy_ids)
-        for step, reference in enumerate(prompt.top_logprobs):
-            event = received.tokens[len(prompt.token_ids) + step]
-            if event.token_id != prompt.greedy_ids[step]:
-                break
-            assert event.logprobs is not None
-            ours = dict(event.logprobs.top)
-            for token, value in reference:
-                assert ours.get(token, min(ours.values())) == pytest.approx(value, abs=TOLERANCE)
+        check_gold(node, request_id, prompt)
     node.settle()
     node.close()
 

@@ -3,62 +3,22 @@
 Both engines run for real in one process, over a real arena; only sockets and time are replaced.
 """
 
-from functools import cache
 from pathlib import Path
 
 import pytest
-import torch
 
-from dualpace.checkpoint import fetch_demo_model, open_checkpoint
 from dualpace.core.request import Engine, SamplingParams
-from dualpace.models.decoder import Decoder
 from dualpace.models.host_attention import host_attention
-from dualpace.models.host_linear import host_linear
-from dualpace.models.loader import load_decoder
-from dualpace.testing.gold import (
-    TOLERANCE,
-    GoldPrompt,
-    smollm2_prompts,
-    tiny_model,
-    tiny_model_names,
-    tiny_prompts,
-)
+from dualpace.testing.gold import tiny_model_names
+from dualpace.testing.gold_nodes import DEMO, check_gold, decoder_of, prompts_of
 from dualpace.testing.in_process import InProcessNode, NodeSizes
 
 PLACEMENTS = ["gpu", "cpu", "auto", "random:1", "random:2"]
-DEMO = "smollm2"
-
-
-@cache
-def decoder_of(model: str) -> Decoder:
-    path = fetch_demo_model() if model == DEMO else tiny_model(model)
-    linear = host_linear(num_threads=2)
-    return load_decoder(
-        open_checkpoint(path), dtype=torch.float32, device=torch.device("cpu"), linear=linear
-    )
-
-
-def prompts_of(model: str) -> tuple[GoldPrompt, ...]:
-    return smollm2_prompts() if model == DEMO else tiny_prompts(model)
 
 
 def make_node(model: str, placement: str, run_dir: Path, sizes: NodeSizes) -> InProcessNode:
     attention = host_attention(num_threads=2)
     return InProcessNode(decoder_of(model), run_dir, placement, attention=attention, sizes=sizes)
-
-
-def check_gold(node: InProcessNode, request_id: int, prompt: GoldPrompt) -> None:
-    received = node.received[request_id]
-    assert prompt.first_wrong_step(received.token_ids()) is None
-    assert len(received.tokens) == len(prompt.greedy_ids)
-    for step, reference in enumerate(prompt.top_logprobs):
-        event = received.tokens[len(prompt.token_ids) + step]
-        if event.token_id != prompt.greedy_ids[step]:
-            break
-        assert event.logprobs is not None
-        ours = dict(event.logprobs.top)
-        for token, value in reference:
-            assert ours.get(token, min(ours.values())) == pytest.approx(value, abs=TOLERANCE)
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)

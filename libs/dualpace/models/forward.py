@@ -75,16 +75,28 @@ def forward(
         pool.write(layer, batch.block_ids, batch.slot_ids, k, v)
         if after_write is not None:
             after_write(layer)
-        attend = _Attend(
-            attention, pool.layer(layer), decoder.attention_scale(layer), decoder.window(layer)
-        )
-        attended = attend(q, batch)
+        attended = attend(decoder, pool, attention, layer, q, batch)
         hidden = decoder.post_attention(layer, attended, hidden)
     if at_boundary is not None:
         at_boundary()
     if with_hidden is not None:
         with_hidden(hidden)
     return decoder.head(hidden[batch.logit_rows])
+
+
+def attend(  # noqa: PLR0917 - one for each part of the stage
+    decoder: Decoder,
+    pool: KvPool,
+    attention: PagedAttention,
+    layer: int,
+    q: Tensor,
+    batch: TokenBatch,
+) -> Tensor:
+    """Attend with every row of the batch; returns what q is shaped like."""
+    stage = _Attend(
+        attention, pool.layer(layer), decoder.attention_scale(layer), decoder.window(layer)
+    )
+    return stage(q, batch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,25 @@ class HostStep(Protocol):
         ...
 
 
+def token_batch(
+    batch: DecodeBatch, block_tables: npt.NDArray[np.int32], block_size: int
+) -> TokenBatch:
+    """Return a decode batch as the stages take it; block_tables is [tables, width]."""
+    positions = batch.lengths.astype(np.int64) - 1
+    blocks = block_tables[batch.rows, positions // block_size].astype(np.int64)
+    return TokenBatch(
+        token_ids=torch.from_numpy(batch.token_ids),
+        positions=torch.from_numpy(positions),
+        block_ids=torch.from_numpy(blocks),
+        slot_ids=torch.from_numpy(positions % block_size),
+        block_tables=torch.from_numpy(block_tables),
+        decode_rows=torch.from_numpy(batch.rows),
+        decode_lengths=torch.from_numpy(batch.lengths),
+        prefills=(),
+        logit_rows=torch.arange(len(positions)),
+    )
+
+
 class StagedStep:
     """The decoder's stages, one by one."""
 
@@ -85,27 +104,13 @@ class StagedStep:
     ) -> None:
         self._decoder = decoder
         self._pool = pool
-        self._tables = torch.from_numpy(block_tables)
-        self._table_array = block_tables
+        self._tables = block_tables
         self._attention = attention
 
     @torch.inference_mode()
     def __call__(self, batch: DecodeBatch) -> Logits:
         """See HostStep."""
-        positions = batch.lengths.astype(np.int64) - 1
-        size = self._pool.block_size
-        blocks = self._table_array[batch.rows, positions // size].astype(np.int64)
-        tokens = TokenBatch(
-            token_ids=torch.from_numpy(batch.token_ids),
-            positions=torch.from_numpy(positions),
-            block_ids=torch.from_numpy(blocks),
-            slot_ids=torch.from_numpy(positions % size),
-            block_tables=self._tables,
-            decode_rows=torch.from_numpy(batch.rows),
-            decode_lengths=torch.from_numpy(batch.lengths),
-            prefills=(),
-            logit_rows=torch.arange(len(positions)),
-        )
+        tokens = token_batch(batch, self._tables, self._pool.block_size)
         return Logits(forward(self._decoder, self._pool, self._attention, tokens))
 
     def seconds(self) -> StepSeconds | None:

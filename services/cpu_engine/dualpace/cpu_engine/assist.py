@@ -10,12 +10,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from dualpace.core.assist import CLOSED, AssistTerms
 from dualpace.core.clock import Clock
+from dualpace.cpu_engine.batches import decode_batch
 from dualpace.ipc.arena import Arena
 from dualpace.ipc.assist_channel import AssistChannel, AssistResult
 from dualpace.ipc.assist_region import AssistRegion
@@ -24,6 +21,8 @@ from dualpace.models.arena_pool import TORCH_DTYPES, arena_pool
 from dualpace.models.assist_tensors import AssistTensors
 from dualpace.models.attention import PagedAttention
 from dualpace.models.decoder import Decoder
+from dualpace.models.forward import TokenBatch, attend
+from dualpace.models.host_step import token_batch
 from dualpace.scheduling.plan import Failure, HostPlan, HostRow, Sample
 
 log = logging.getLogger(__name__)
@@ -39,10 +38,7 @@ class _MicroBatch:
     channel: AssistChannel
     tensors: AssistTensors
     rows: Sequence[HostRow]
-    slots: Tensor
-    lengths: Tensor
-    block_ids: Tensor
-    slot_ids: Tensor
+    tokens: TokenBatch
 
 
 class AssistedStep:
@@ -70,7 +66,6 @@ class AssistedStep:
         dtype = TORCH_DTYPES[arena.geometry.kv_dtype]
         self._tensors = [AssistTensors.of(channel, dtype) for channel in self._channels]
         self._pool = arena_pool(arena)
-        self._block_tables = torch.from_numpy(arena.block_tables)
         self._pause_s = _FIRST_PAUSE_S
         self._paused_until_s = 0.0
         self.iterations = 0
@@ -125,21 +120,10 @@ class AssistedStep:
         ):
             rows = plan.rows[begin : begin + count]
             begin += count
-            slots = np.fromiter((row.slot for row in rows), np.int32, count)
-            positions = np.fromiter((row.position for row in rows), np.int64, count)
-            size = self._arena.geometry.block_size
-            blocks = self._arena.block_tables[slots, positions // size]
-            batches.append(
-                _MicroBatch(
-                    channel=channel,
-                    tensors=tensors,
-                    rows=rows,
-                    slots=torch.from_numpy(slots),
-                    lengths=torch.from_numpy((positions + 1).astype(np.int32)),
-                    block_ids=torch.from_numpy(blocks.astype(np.int64)),
-                    slot_ids=torch.from_numpy(positions % size),
-                )
+            tokens = token_batch(
+                decode_batch(rows), self._arena.block_tables, self._pool.block_size
             )
+            batches.append(_MicroBatch(channel, tensors, rows, tokens))
         return batches
 
     @staticmethod
@@ -151,19 +135,14 @@ class AssistedStep:
 
     def _attend(self, layer: int, batch: _MicroBatch) -> None:
         count, tensors = len(batch.rows), batch.tensors
+        where = batch.tokens
         self._pool.write(
-            layer, batch.block_ids, batch.slot_ids, tensors.k[:count], tensors.v[:count]
+            layer, where.block_ids, where.slot_ids, tensors.k[:count], tensors.v[:count]
         )
-        attended = self._attention.decode(
-            tensors.q[:count].to(self._decoder.dtype),
-            self._pool.layer(layer),
-            self._block_tables,
-            batch.slots,
-            batch.lengths,
-            scale=self._decoder.attention_scale(layer),
-            window=self._decoder.window(layer),
+        q = tensors.q[:count].to(self._decoder.dtype)
+        tensors.attention[:count] = attend(
+            self._decoder, self._pool, self._attention, layer, q, where
         )
-        tensors.attention[:count] = attended
 
     def _answered(self, batch: _MicroBatch, deadline_s: float) -> bool:
         left_s = max(0.0, deadline_s - self._clock.now())

@@ -7,11 +7,10 @@ far every sequence has come.
 from collections.abc import Mapping
 from dataclasses import asdict
 
-import numpy as np
-
+from dualpace.cpu_engine.batches import decode_batch
 from dualpace.cpu_engine.borrowing import Borrower, NoBorrowing
 from dualpace.ipc.arena import Arena
-from dualpace.models.host_step import DecodeBatch, HostStep, Logits
+from dualpace.models.host_step import HostStep, Logits
 from dualpace.sampling.row_sampler import Greatest, RowSampler, SampleRow
 from dualpace.sampling.slot_state import GrammarSource
 from dualpace.scheduling.plan import Failure, HostPlan, HostRow, Sample, TableWrite
@@ -59,7 +58,7 @@ class HostRunner:
         return results
 
     def _compute(self, plan: HostPlan) -> list[Sample | Failure]:
-        logits = self._step(_batch(plan))
+        logits = self._step(decode_batch(plan.rows))
         rows = [self._sample_row(row) for row in plan.rows]
         return self._sampler.sample(logits.values, rows, _greatest(logits))
 
@@ -81,15 +80,6 @@ class HostRunner:
             block = self._arena.block_tables[row.slot, position // size]
             self._arena.block_tokens[block, position % size] = tokens[row.request_id]
         self._arena.sequences.advance([r.slot for r in rows], [r.position + 2 for r in rows])
-
-
-def _batch(plan: HostPlan) -> DecodeBatch:
-    rows = plan.rows
-    return DecodeBatch(
-        token_ids=np.fromiter((row.token_id for row in rows), np.int64, len(rows)),
-        rows=np.fromiter((row.slot for row in rows), np.int32, len(rows)),
-        lengths=np.fromiter((row.position + 1 for row in rows), np.int32, len(rows)),
-    )
 
 
 def _greatest(logits: Logits) -> Greatest | None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dualpace.core.request import Request
 from dualpace.gpu_engine.device import Device
+from dualpace.gpu_engine.host_requests import HostRequests
 from dualpace.gpu_engine.plan_copies import PlanCopies
 from dualpace.ipc.arena import Arena
 from dualpace.ipc.assist_channel import AssistChannel, AssistResult
@@ -100,7 +101,7 @@ class EmulatedStages:
     ) -> None:
         self._costs = costs
         self._num_layers = num_layers
-        self._arena = arena
+        self._requests = HostRequests(arena)
         self._channels = channels
         self._vocab_size = vocab_size
 
@@ -123,7 +124,7 @@ class EmulatedStages:
         channel = self._channels[index]
         results: list[AssistResult] = []
         for row in channel.rows[: channel.num_rows]:
-            request = self._arena.sequences.read(int(row["slot"]))[0]
+            request = self._requests.of(int(row["slot"]))
             token = emulated_token(request, int(row["position"]) + 1, self._vocab_size)
             results.append(AssistResult(token))
         return results

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dualpace.core.request import Request
 from dualpace.gpu_engine.dense_assist import AssistCallError
+from dualpace.gpu_engine.host_requests import HostRequests
 from dualpace.ipc.arena import Arena
 from dualpace.ipc.assist_channel import AssistChannel, AssistResult
 from dualpace.models.assist_tensors import AssistTensors
@@ -42,7 +42,7 @@ class TorchStages:
         self._device = decoder.device
         self._channels = channels
         self._sampler = _Sampler(arena, RowSampler(grammars))
-        self._tensors: list[AssistTensors] = []
+        self._tensors = [AssistTensors.of(channel, decoder.dtype) for channel in channels]
         self._batches: dict[int, _Batch] = {}
 
     @property
@@ -59,7 +59,7 @@ class TorchStages:
     @torch.inference_mode()
     def run(self, index: int, boundary: int, count: int) -> Tensor | None:
         """Run the stages at a boundary; returns logits, float32 [count, V], at the last one."""
-        decoder, tensors = self._decoder, self._tensors_of(index)
+        decoder, tensors = self._decoder, self._tensors[index]
         if boundary == 0:
             batch = self._begin(index, count)
         else:
@@ -72,11 +72,6 @@ class TorchStages:
         for target, values in ((tensors.q, q), (tensors.k, k), (tensors.v, v)):
             target[:count].copy_(values, non_blocking=True)
         return None
-
-    def _tensors_of(self, index: int) -> AssistTensors:
-        if not self._tensors:
-            self._tensors = [AssistTensors.of(c, self._decoder.dtype) for c in self._channels]
-        return self._tensors[index]
 
     def _begin(self, index: int, count: int) -> _Batch:
         channel = self._channels[index]
@@ -109,8 +104,7 @@ class _Sampler:
     def __init__(self, arena: Arena, sampler: RowSampler) -> None:
         self._arena = arena
         self._sampler = sampler
-        self._requests: dict[int, Request] = {}
-        """By slot, as last read."""
+        self._requests = HostRequests(arena)
 
     def sample(self, logits: Tensor, slots: Sequence[int], positions: Tensor) -> list[AssistResult]:
         """Return a result for each row."""
@@ -122,15 +116,9 @@ class _Sampler:
         return [_result(outcomes[row.request.request_id]) for row in rows]
 
     def _row(self, slot: int, position: int) -> SampleRow:
-        request_id = self._arena.sequences.request_id(slot)
-        if request_id is None:
-            raise AssistCallError(f"slot {slot} is empty")
-        request = self._requests.get(slot)
-        if request is None or request.request_id != request_id:
-            request = self._requests[slot] = self._arena.sequences.read(slot)[0]
         return SampleRow(
             slot=slot,
-            request=request,
+            request=self._requests.of(slot),
             position=position + 1,
             known=lambda begin, end: self._arena.tokens_of(slot, begin, end),
         )

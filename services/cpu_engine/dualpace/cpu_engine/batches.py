@@ -1,0 +1,17 @@
+"""Rows of a plan as arrays."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dualpace.models.host_step import DecodeBatch
+from dualpace.scheduling.plan import HostRow
+
+
+def decode_batch(rows: Sequence[HostRow]) -> DecodeBatch:
+    """Return the rows' tokens, slots and lengths."""
+    return DecodeBatch(
+        token_ids=np.fromiter((row.token_id for row in rows), np.int64, len(rows)),
+        rows=np.fromiter((row.slot for row in rows), np.int32, len(rows)),
+        lengths=np.fromiter((row.position + 1 for row in rows), np.int32, len(rows)),
+    )
