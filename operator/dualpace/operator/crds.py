@@ -4,6 +4,7 @@
 compares, and exits with 1 if a file is not what the models say.
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -158,17 +159,16 @@ def files() -> dict[str, str]:
 
 def main(arguments: Sequence[str]) -> int:
     """Write or check the files; returns the exit status."""
-    check = "--check" in arguments
-    directories = [Path(a) for a in arguments if a != "--check"]
-    if len(directories) != 1:
-        print("usage: python -m dualpace.operator.crds [--check] DIRECTORY", file=sys.stderr)
-        return 2
+    parser = argparse.ArgumentParser(prog="python -m dualpace.operator.crds", description=__doc__)
+    parser.add_argument("directory", type=Path, help="where the CRDs lie")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if one is stale")
+    options = parser.parse_args(arguments)
     stale = []
     for name, text in files().items():
-        path = directories[0] / name
-        if check and (not path.exists() or path.read_text(encoding="utf-8") != text):
+        path = options.directory / name
+        if options.check and (not path.exists() or path.read_text(encoding="utf-8") != text):
             stale.append(path)
-        elif not check:
+        elif not options.check:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     for path in stale:
