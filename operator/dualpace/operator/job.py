@@ -80,7 +80,7 @@ def _container(context: PodContext, cores: CorePlan) -> Manifest:
         "name": "profiler",
         "image": context.images.profiler,
         "imagePullPolicy": spec.images.pull_policy,
-        "command": ["python", "-m", "dualpace.profiler"],
+        "command": ["python", "-m", "dualpace.core.launch", "dualpace.profiler"],
         "args": [
             f"--model={model_path(spec)}",
             f"--device={spec.gpu_engine.device}",

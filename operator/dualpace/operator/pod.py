@@ -197,7 +197,7 @@ def _container(
         "name": name,
         "image": image,
         "imagePullPolicy": context.spec.images.pull_policy,
-        "command": ["python", "-m", module],
+        "command": ["python", "-m", "dualpace.core.launch", module],
         "args": [f"--{k.replace('_', '-')}={v}" for k, v in {**common, **flags}.items()],
         "env": [_variable(v) for v in env],
         "terminationMessagePolicy": "FallbackToLogsOnError",
