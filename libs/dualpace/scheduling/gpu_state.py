@@ -95,6 +95,11 @@ class GpuState:
         """Requests that were called back from the host and have not arrived."""
         return sum(s.recall_sent for s in self.away)
 
+    @property
+    def recalled_blocks(self) -> int:
+        """Device blocks that those will take, at least."""
+        return sum(self.device_blocks_for(s.num_tokens + 1) for s in self.away if s.recall_sent)
+
     def device_blocks_for(self, num_tokens: int) -> int:
         """Return how many device blocks hold `num_tokens` tokens."""
         return blocks_for(num_tokens, self.limits.block_size)

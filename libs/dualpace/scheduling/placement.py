@@ -69,6 +69,11 @@ class NodeView(Protocol):
         """Requests that were called back from the host and have not arrived."""
         ...
 
+    @property
+    def recalled_blocks(self) -> int:
+        """Device blocks that those will take, at least."""
+        ...
+
     def device_blocks_for(self, num_tokens: int) -> int:
         """Return how many device blocks hold `num_tokens` tokens."""
         ...
@@ -245,7 +250,7 @@ class Auto(GpuOnly):
         if view.num_waiting or view.recalls_in_flight >= MAX_RECALLS_IN_FLIGHT:
             return None
         for sequence in away:
-            wanted = view.device_blocks_for(sequence.num_tokens + 1)
+            wanted = view.device_blocks_for(sequence.num_tokens + 1) + view.recalled_blocks
             if self._resident_fits(wanted, self._headroom + self._low, view):
                 return sequence
         return None
