@@ -23,6 +23,7 @@ from dualpace.core.messages import (
 from dualpace.core.request import Engine
 from dualpace.cpu_engine.borrowing import Borrower, NoBorrowing
 from dualpace.cpu_engine.routing import ProfileFile
+from dualpace.cpu_engine.tracing import NoTracing, Tracer
 from dualpace.ipc.arena import Arena
 from dualpace.ipc.channel import (
     CpuInput,
@@ -75,8 +76,10 @@ class CpuEngine:
         borrower: Borrower | None = None,
         profile: ProfileFile | None = None,
         lockstep: Lockstep | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self._lockstep = lockstep
+        self._tracer = NoTracing() if tracer is None else tracer
         self._profile = profile
         self._borrower = NoBorrowing() if borrower is None else borrower
         self._scheduler = scheduler
@@ -119,6 +122,7 @@ class CpuEngine:
             if self._lockstep is not None:
                 self._lockstep.end()
             self._tokens += len(plan.rows)
+            self._tracer.advanced(plan)
         self._publish()
         self._pulse.beat(busy=bool(plan.rows))
         return bool(plan.rows)
@@ -180,11 +184,13 @@ class CpuEngine:
         last_token = self._arena.token_at(slot, commit.num_tokens - 1)
         self._scheduler.commit(commit, last_token)
         self._arena.sequences.open(slot, commit.request, commit.num_tokens, commit.return_at)
+        self._tracer.opened(slot, commit.request)
 
     def _publish(self) -> None:
         outbox = self._scheduler.drain()
         for slot in outbox.closed_slots:
             self._arena.sequences.close(slot)
+            self._tracer.closed(slot)
         if outbox.events:
             self._gateways.post(outbox.events)
         if outbox.handoff and self._session is not None:

@@ -17,6 +17,7 @@ from dualpace.gateway.server import GatewayServer, open_admin_listener, open_lis
 from dualpace.gateway.settings import GatewaySettings
 from dualpace.ipc.rpc import CPU_SOCKET, GPU_SOCKET
 from dualpace.pinning import pin_process
+from dualpace.tracing import open_tracing
 
 log = logging.getLogger("dualpace.gateway")
 
@@ -29,7 +30,7 @@ def main() -> int:
 def _serve(settings: GatewaySettings, stop: StopRequest) -> None:
     stop.install_signals()
     pin_process(settings.cores).settle()
-    with contextlib.ExitStack() as sockets:
+    with contextlib.ExitStack() as sockets, open_tracing("gateway") as tracing:
         listener = sockets.enter_context(open_listener(settings))
         admin_listener = open_admin_listener(settings)
         if admin_listener is not None:
@@ -37,7 +38,7 @@ def _serve(settings: GatewaySettings, stop: StopRequest) -> None:
         model = load_model(
             Path(settings.model), settings.model_names, tool_dialect=settings.tool_dialect
         )
-        gateway = build_gateway(settings, model, _node(settings, model))
+        gateway = build_gateway(settings, model, _node(settings, model), tracing=tracing)
         GatewayServer(
             build_app(gateway), gateway, listener, stop, admin_listener=admin_listener
         ).run()

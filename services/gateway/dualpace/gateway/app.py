@@ -41,10 +41,16 @@ from dualpace.gateway.routes.chat import chat_completions
 from dualpace.gateway.routes.completions import completions
 from dualpace.gateway.serving import Gateway
 from dualpace.gateway.settings import GatewaySettings
+from dualpace.gateway.tracing_middleware import TracedRequests
+from dualpace.tracing import Tracing
 
 
 def build_gateway(
-    settings: GatewaySettings, model: ServedModel, backend: Backend, clock: Clock | None = None
+    settings: GatewaySettings,
+    model: ServedModel,
+    backend: Backend,
+    clock: Clock | None = None,
+    tracing: Tracing | None = None,
 ) -> Gateway:
     """Return the parts that handlers share. Nothing is started yet. Raises SettingsError."""
     metrics = Metrics(backend, model.names[0])
@@ -68,6 +74,7 @@ def build_gateway(
         admission=admission,
         metrics=metrics,
         clock=clock or SystemClock(),
+        tracing=tracing,
     )
 
 
@@ -108,7 +115,8 @@ def build_app(gateway: Gateway) -> ASGIApp:
     for kind in (ApiError, ClientDisconnectedError, Exception):
         app.add_exception_handler(kind, handle_exception)
     guarded = Access(app, gateway.keys, lambda: gateway.metrics.refused("no_key"))
-    return RequestContext(guarded, gateway.metrics, gateway.clock)
+    whole = RequestContext(guarded, gateway.metrics, gateway.clock)
+    return whole if gateway.tracing is None else TracedRequests(whole, gateway.tracing)
 
 
 def _add_routes(app: FastAPI, gateway: Gateway) -> None:

@@ -15,6 +15,7 @@ from dualpace.core.clock import Clock
 from dualpace.core.errors import PeerLostError, ProtocolError, StoppedError
 from dualpace.core.messages import Cancel, EngineEvent, Submit
 from dualpace.core.request import Engine, Request
+from dualpace.core.trace_context import current_trace
 from dualpace.gateway.backend import EngineState, GenerationParams, NodeInfo
 from dualpace.gateway.generation import NodeGeneration
 from dualpace.ipc.engine_client import EngineClient
@@ -143,6 +144,7 @@ class NodeBackend:
             arrival_s=self._clock.now(),
             priority=params.priority,
             prompt_logprobs=params.prompt_logprobs,
+            trace=current_trace.get(),
         )
         self._clients[Engine.GPU].send(Submit(request, prompt))
         generation = NodeGeneration(request.request_id, len(prompt), self._abandon)

@@ -11,6 +11,7 @@ from dualpace.core.request import (
     Request,
     SamplingParams,
 )
+from dualpace.core.trace_context import TraceContext
 from dualpace.gateway.backend import GenerationParams, NodeInfo
 from dualpace.gateway.errors import context_length_exceeded, invalid, shorten
 from dualpace.gateway.model import SamplingDefaults, ServedModel
@@ -27,6 +28,9 @@ _GREEDY_BELOW = 1e-5
 _COMPLETIONS_MAX_TOKENS = 16
 
 _SEEDS = 1 << 64
+
+_ANY_TRACE = TraceContext(bytes(16), bytes(8))
+"""For a request's size: whether it is traced must not decide whether it fits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +193,7 @@ def _check_size(plan: ChoicePlan, info: NodeInfo) -> None:
             arrival_s=1.0,
             priority=params.priority,
             prompt_logprobs=params.prompt_logprobs,
+            trace=_ANY_TRACE,
         )
     )
     if size > info.max_request_bytes:
