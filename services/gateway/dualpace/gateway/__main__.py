@@ -10,6 +10,7 @@ from dualpace.core.process import StopRequest
 from dualpace.core.service import service_main
 from dualpace.gateway.app import build_app, build_gateway
 from dualpace.gateway.backend import Backend
+from dualpace.gateway.garbage import settle_garbage_collector
 from dualpace.gateway.model import ServedModel
 from dualpace.gateway.model_loading import load_model
 from dualpace.gateway.node import NodeBackend
@@ -39,9 +40,11 @@ def _serve(settings: GatewaySettings, stop: StopRequest) -> None:
             Path(settings.model), settings.model_names, tool_dialect=settings.tool_dialect
         )
         gateway = build_gateway(settings, model, _node(settings, model), tracing=tracing)
-        GatewayServer(
+        server = GatewayServer(
             build_app(gateway), gateway, listener, stop, admin_listener=admin_listener
-        ).run()
+        )
+        settle_garbage_collector()
+        server.run()
     gateway.lifecycle.raise_failure()
     log.info("gateway stops: %s", stop.reason)
 

@@ -16,6 +16,7 @@ from dualpace.gateway import metric_names as names
 from dualpace.gateway.access import Access
 from dualpace.gateway.admission import AdmissionQueue
 from dualpace.gateway.backend import Backend
+from dualpace.gateway.direct_routes import DirectRoutes, direct_routes
 from dualpace.gateway.errors import (
     ApiError,
     ClientDisconnectedError,
@@ -114,7 +115,8 @@ def build_app(gateway: Gateway) -> ASGIApp:
     app.add_exception_handler(HTTPException, handle_http_exception)
     for kind in (ApiError, ClientDisconnectedError, Exception):
         app.add_exception_handler(kind, handle_exception)
-    guarded = Access(app, gateway.keys, lambda: gateway.metrics.refused("no_key"))
+    direct = DirectRoutes(app, direct_routes(app))
+    guarded = Access(direct, gateway.keys, lambda: gateway.metrics.refused("no_key"))
     whole = RequestContext(guarded, gateway.metrics, gateway.clock)
     return whole if gateway.tracing is None else TracedRequests(whole, gateway.tracing)
 

@@ -18,6 +18,7 @@ from dualpace.core.request import Engine, Request
 from dualpace.core.trace_context import current_trace
 from dualpace.gateway.backend import EngineState, GenerationParams, NodeInfo
 from dualpace.gateway.generation import NodeGeneration
+from dualpace.gateway.random_ids import random_bits
 from dualpace.ipc.engine_client import EngineClient
 from dualpace.ipc.engine_server import EngineFacts
 
@@ -135,7 +136,7 @@ class NodeBackend:
             if not client.connected:
                 raise PeerLostError(f"the {engine.name.lower()}-engine is not connected")
         request = Request(
-            request_id=secrets.randbits(63),
+            request_id=random_bits(63),
             gateway_id=self._gateway_id,
             prompt_tokens=len(prompt),
             max_tokens=params.max_tokens,

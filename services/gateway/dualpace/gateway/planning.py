@@ -1,6 +1,5 @@
 """From a validated request and its tokens to what the engines are asked for, per choice."""
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -20,6 +19,7 @@ from dualpace.gateway.prompts import TokenizedPrompt
 from dualpace.gateway.protocol.chat import ChatRequest
 from dualpace.gateway.protocol.completions import CompletionRequest
 from dualpace.gateway.protocol.generation import GenerationRequest
+from dualpace.gateway.random_ids import random_bits
 from dualpace.ipc.codec import encoded_size
 
 _GREEDY_BELOW = 1e-5
@@ -104,7 +104,7 @@ def plan_choices(
 ) -> tuple[ChoicePlan, ...]:
     """Return every choice's plan, those of the first prompt first. Raises ApiError 400."""
     stop_token_ids = _stop_token_ids(request, model, info)
-    seed = secrets.randbits(64) if request.seed is None else request.seed
+    seed = random_bits(64) if request.seed is None else request.seed
     sampling = _sampling(request, model.defaults, logprobs, grammar, info)
     plans: list[ChoicePlan] = []
     for prompt in prompts:
