@@ -107,6 +107,7 @@ class GpuEngine:
         started_s = self._clock.now()
         plan = self._scheduler.schedule(started_s)
         self._look()
+        self._publish()  # what was decided: the host need not wait for this iteration to hear it
         lent = plan.empty and self._lender.idle()
         if not plan.empty:
             if self._lockstep is not None and plan.rows:
