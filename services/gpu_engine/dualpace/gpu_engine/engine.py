@@ -20,6 +20,7 @@ from dualpace.core.messages import (
     Submit,
 )
 from dualpace.core.request import Engine, FinishReason, Request
+from dualpace.gpu_engine.between_stages import HostHearing
 from dualpace.gpu_engine.lending import Lender, NoLending
 from dualpace.gpu_engine.tracing import NoTracing, Tracer
 from dualpace.ipc.arena import Arena
@@ -85,6 +86,7 @@ class GpuEngine:
         self._runner = runner
         self._arena = arena
         self._inbox = inbox
+        self._hearing = HostHearing(inbox, scheduler, self._publish)
         self._gateways = gateways
         self._host = host
         self._grammars = grammars
@@ -102,7 +104,7 @@ class GpuEngine:
 
     def step(self) -> bool:
         """One iteration. Returns whether there was anything to execute."""
-        for item in self._inbox.drain():
+        for item in self._hearing.drain():
             self._receive(item)
         started_s = self._clock.now()
         plan = self._scheduler.schedule(started_s)
@@ -124,6 +126,10 @@ class GpuEngine:
         self._publish()
         self._pulse.beat(busy=not plan.empty)
         return not plan.empty or lent or self._scheduler.copying
+
+    def between_stages(self) -> None:
+        """Hear the host in the middle of an iteration."""
+        self._hearing.listen()
 
     def gauges(self) -> dict[str, float]:
         """Numbers for metrics and health."""
