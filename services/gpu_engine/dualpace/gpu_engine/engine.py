@@ -86,7 +86,7 @@ class GpuEngine:
         self._runner = runner
         self._arena = arena
         self._inbox = inbox
-        self._hearing = HostHearing(inbox, scheduler, self._publish)
+        self._hearing = HostHearing(inbox, scheduler)
         self._gateways = gateways
         self._host = host
         self._grammars = grammars
@@ -128,8 +128,13 @@ class GpuEngine:
         return not plan.empty or lent or self._scheduler.copying
 
     def between_stages(self) -> None:
-        """Hear the host in the middle of an iteration."""
-        self._hearing.listen()
+        """Hear the host in the middle of an iteration, and hand over what has been copied."""
+        copied = self._runner.completed_transfers()
+        for request_id in copied:
+            self._scheduler.transfer_done(request_id)
+        if self._hearing.listen() or copied:
+            self._scheduler.give_back()
+            self._publish()
 
     def gauges(self) -> dict[str, float]:
         """Numbers for metrics and health."""
