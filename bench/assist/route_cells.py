@@ -6,18 +6,19 @@ In each cell (batch, context) both ways of running an iteration are measured: ev
 host, and the dense ones lent to an emulated GPU in another process. Then a policy is given the
 profile and runs iterations of random cells; what it would choose in each is held against the
 measured times. The same with profiles in which one side is wrong by a factor. A policy *holds* when
-its way is the faster one in 95 % of the cells, and nowhere more than 10 % slower than the best.
-Cells whose two ways are closer than the measurement's spread count as either. The last line is one
-JSON object; times are milliseconds.
+its way is the faster one in 95 % of the cells, and nowhere more than 10 % slower than the best. A
+cell whose two medians are closer than their uncertainty is a tie: either way counts as the faster
+one. The last line is one JSON object; times are milliseconds.
 """
 
 import argparse
 import copy
 import json
+import math
 import random
 import statistics
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,29 +57,52 @@ class Verdict:
         return self.right >= 0.95 and self.worst <= 1.1
 
 
-Times = Mapping[Cell, Mapping[Route, float]]
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Both ways of a cell, in seconds: medians, and by how much their difference may be off."""
+
+    times: Mapping[Route, float]
+    uncertainty: float
+
+    @property
+    def tie(self) -> bool:
+        """Whether the measurement does not tell which is faster."""
+        return abs(self.times[Route.HOST] - self.times[Route.ASSIST]) < self.uncertainty
+
+
+Times = Mapping[Cell, Measured]
 
 
 def measure(node: CellNode, cells: list[Cell], rounds: int) -> Times:
-    """Return the median seconds of each cell on each route; routes take turns."""
-    times: dict[Cell, dict[Route, float]] = {}
+    """Run each cell on each route, in turns."""
+    times: dict[Cell, Measured] = {}
     for cell in cells:
         samples: dict[Route, list[float]] = {route: [] for route in _ROUTES}
         for _ in range(rounds + 1):
             for route in _ROUTES:
                 samples[route].append(node.run(cell, forced(cell, route)))
-        times[cell] = {route: statistics.median(taken[1:]) for route, taken in samples.items()}
+        kept = {route: taken[1:] for route, taken in samples.items()}
+        medians = {route: statistics.median(taken) for route, taken in kept.items()}
+        errors = [_error_of_median(taken) for taken in kept.values()]
+        times[cell] = Measured(medians, 2 * math.hypot(*errors))
     return times
+
+
+def _error_of_median(samples: Sequence[float]) -> float:
+    """Return its standard error, from the median deviation: outliers count for little."""
+    middle = statistics.median(samples)
+    spread = 1.4826 * statistics.median(abs(sample - middle) for sample in samples)
+    return 1.2533 * spread / math.sqrt(len(samples))
 
 
 def judge(policy: LivePolicy, times: Times) -> Verdict:
     """Ask a policy about every cell, without its noticing."""
     asked = copy.deepcopy(policy)
     right, worst = 0, 1.0
-    for cell, by_route in times.items():
-        chosen = by_route[asked.shape(cell.kv_tokens).route]
-        best = min(by_route.values())
-        right += chosen == best
+    for cell, measured in times.items():
+        chosen = measured.times[asked.shape(cell.kv_tokens).route]
+        best = min(measured.times.values())
+        right += chosen == best or measured.tie
         worst = max(worst, chosen / best)
     return Verdict(right / len(times), worst)
 
@@ -148,9 +172,10 @@ def main() -> None:
             plan=node_plan(arguments.gpu),
         ) as node:
             times = measure(node, cells, arguments.rounds)
-            for cell, by_route in times.items():
-                host, assist = (1e3 * by_route[route] for route in _ROUTES)
-                print(f"{cell.batch:4} x {cell.context:5}: host {host:7.2f}, assist {assist:7.2f}")
+            for cell, cell_times in times.items():
+                host, assist = (1e3 * cell_times.times[route] for route in _ROUTES)
+                tie = "  tie" if cell_times.tie else ""
+                print(f"{cell.batch:4} x {cell.context:5}: {host:7.2f}, assist {assist:7.2f}{tie}")
             for name, (host, gpu) in _SKEWS.items():
                 wrong = skewed(profile, host=host, gpu=gpu)
                 course = list(learn(node, wrong, times, arguments.steps, arguments.seed))
@@ -158,7 +183,8 @@ def main() -> None:
                 print(f"{name:20} {results[name]}", flush=True)
             misses = node.assisted.misses
     cells_ms = [
-        [c.batch, c.context, *(round(1e3 * t[r], 3) for r in _ROUTES)] for c, t in times.items()
+        [c.batch, c.context, *(round(1e3 * t.times[r], 3) for r in _ROUTES), t.tie]
+        for c, t in times.items()
     ]
     facts = {"label": "emulated GPU", "gpu": arguments.gpu, "model": arguments.model}
     print(json.dumps(facts | {"cells": cells_ms, "assist_misses": misses, "policies": results}))

@@ -25,11 +25,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from decoupling.iterations import HostIterations, HostWait, host_waits, over_predicted
 from decoupling.load import Outcome, poisson_arrivals, send_all
 from decoupling.profiles import emulated_profile, measured_host, node_plan, running_on
 
 from dualpace.core.iteration_log import read_iterations
+from dualpace.lab.iterations import HostIterations, HostWait, host_waits, over_predicted
 from dualpace.lab.simulation import simulate
 from dualpace.lab.systems import Hardware, Options, dualpace
 from dualpace.lab.workload import Arrival

@@ -1,6 +1,6 @@
-"""Messages that reach the cpu-engine in the middle of an iteration are answered there.
+"""Messages that reach an engine in the middle of an iteration are answered there.
 
-The device steps between any two layers of the host, so everything that can happen to a request
+One engine steps between any two layers of the other, so everything that can happen to a request
 happens to one that is being computed. Tokens stay those of the reference.
 """
 
@@ -216,3 +216,69 @@ def test_a_device_that_leaves_within_an_iteration_takes_nothing_along(
         assert prompt.first_wrong_step(it.node.received[request_id].token_ids()) is None
     assert it.node.host_scheduler.free_blocks == it.node.host_scheduler.limits.num_blocks
     it.node.close()
+
+
+@pytest.mark.parametrize("placement", ["random:2", "auto"])
+def test_tokens_equal_gold_while_the_host_steps_between_the_device_s_stages(
+    placement: str, tmp_path: Path
+) -> None:
+    sizes = SMALL if placement == "auto" else None
+    node = InProcessNode(
+        decoder_of("llama3_rope", native=False),
+        tmp_path,
+        placement,
+        attention=host_attention(num_threads=2),
+        sizes=sizes,
+    )
+
+    def step_host() -> None:
+        node.cpu.step()
+        node.gpu_scheduler.state.check_integrity()
+
+    node.between_device_stages = step_host
+    prompts = tiny_prompts("llama3_rope") * (2 if placement == "auto" else 1)
+    for request_id, prompt in enumerate(prompts):
+        node.submit(request_id, prompt.token_ids, len(prompt.greedy_ids))
+    node.run()
+    for request_id, prompt in enumerate(prompts):
+        assert prompt.first_wrong_step(node.received[request_id].token_ids()) is None
+    assert node.gpu.gauges()["handoffs_total"] > 0
+    node.settle()
+    node.close()
+
+
+def test_what_comes_back_to_a_device_without_room_is_given_back_within_its_iteration(
+    tmp_path: Path,
+) -> None:
+    node = InProcessNode(
+        decoder_of("llama3_rope", native=False),
+        tmp_path,
+        "cpu",
+        attention=host_attention(num_threads=2),
+    )
+    prompts = tiny_prompts("llama3_rope")
+    for request_id, prompt in enumerate(prompts[:2]):
+        node.submit(request_id, prompt.token_ids, len(prompt.greedy_ids))
+    node.run(until=lambda: node.host_scheduler.num_running == 2)
+    node.submit(2, prompts[2].token_ids, 4)
+    stages: list[int] = []
+
+    def come_back() -> None:
+        stages.append(node.host_scheduler.num_running)
+        if len(stages) == 1:
+            node.host_scheduler.recall(0)
+            node.cpu._publish()
+        else:
+            node.cpu.step()
+
+    node.between_device_stages = come_back
+    while not stages:
+        node.gpu.step()
+        node.cpu.step()
+    assert stages[:3] == [2, 1, 2]
+    node.between_device_stages = lambda: None
+    node.run()
+    for request_id, prompt in enumerate(prompts[:2]):
+        assert prompt.first_wrong_step(node.received[request_id].token_ids()) is None
+    node.settle()
+    node.close()

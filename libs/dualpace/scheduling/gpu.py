@@ -3,8 +3,8 @@
 Continuous batching with chunked prefill, and the moves between device and host.
 
 `schedule` turns the current state into a plan for one iteration; `apply` takes the sampled tokens;
-events from the gateway, the host and the copy engine come in between. It knows block ids and token
-ids, not tensors, and nothing of time but what it is told.
+events from the gateway, the host and the copy engine come in between, those of the host also while
+a plan runs. It knows block ids and token ids, not tensors, and nothing of time but what it is told.
 
 Liveness: a request never holds device blocks while it waits for host blocks. Movers go on decoding
 until the host has answered, and once more while their KV is copied, so that they miss no iteration;
@@ -118,6 +118,12 @@ class GpuScheduler:
             if moving or (sequence.kv_on_host and sequence.phase is not Phase.CLOSING):
                 self.state.finish(sequence, FinishReason.ERROR, message)
         self.state.drop_host()
+
+    def give_back(self) -> None:
+        """Commit again, where they are, those that came back and had better stay on the host."""
+        for sequence in list(self.state.waiting):
+            if sequence.kv_on_host and self._placement.admit(sequence, self.state) is Tier.HOST:
+                self._commit(sequence)
 
     def transfer_done(self, request_id: int) -> None:
         """Note that one copy of a plan, to or from the host, has completed."""

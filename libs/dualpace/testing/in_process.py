@@ -196,6 +196,8 @@ class InProcessNode:
         if grammars is None:
             grammars = Grammars(_no_vocabulary)
         self.clock = ManualClock()
+        self.between_device_stages: Callable[[], None] = lambda: None
+        """Called at the boundaries between stages of the device's iterations."""
         self.received: dict[int, Received] = {}
         self.gpu_inbox: Inbox[GpuInput] = Inbox()
         self.cpu_inbox: Inbox[CpuInput] = Inbox()
@@ -256,6 +258,7 @@ class InProcessNode:
                 grammars=grammars,
                 max_running=sizes.max_running,
                 max_blocks_per_sequence=self.arena.geometry.max_blocks_per_sequence,
+                at_boundary=self._at_device_boundary,
             ),
             arena=self.arena,
             inbox=self.gpu_inbox,
@@ -285,6 +288,10 @@ class InProcessNode:
         self.gpu_inbox.put(HostJoined(SESSION))
         self.cpu_inbox.put(DeviceJoined(SESSION))
         self.cpu.step()
+
+    def _at_device_boundary(self) -> None:
+        self.between_device_stages()
+        self.gpu.between_stages()
 
     def lend(self, until: Callable[[], bool] = lambda: False) -> None:
         """Answer assist calls, but for those that come while `until` holds."""

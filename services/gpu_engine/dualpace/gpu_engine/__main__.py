@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -130,9 +131,15 @@ def _run(settings: GpuEngineSettings, node: _Node, stop: StopRequest) -> None:
         settle_pins()
         gateways = EngineServer(io, facts, inbox.put)
         host = HandoffClient(io, run_dir / CPU_SOCKET, node.arena.generation, inbox.put)
+
+        def at_boundary() -> None:
+            engine.between_stages()
+            if lending is not None:
+                lending.at_boundary()
+
         engine = GpuEngine(
             scheduler=GpuScheduler(limits, placement_from_text(settings.placement), Spread()),
-            runner=_runner(settings, node, host_pool, lending),
+            runner=_runner(settings, node, host_pool, at_boundary),
             lender=lending,
             lockstep=_lockstep(settings, node.arena),
             iterations=open_iteration_log(settings.iteration_log),
@@ -183,7 +190,10 @@ def _lending(settings: GpuEngineSettings, node: _Node) -> tuple[Bell | None, Len
 
 
 def _runner(
-    settings: GpuEngineSettings, node: _Node, host_pool: KvPool, lending: Lending | None
+    settings: GpuEngineSettings,
+    node: _Node,
+    host_pool: KvPool,
+    at_boundary: Callable[[], None],
 ) -> Runner:
     executor = node.executor
     try:
@@ -204,7 +214,7 @@ def _runner(
         max_running=settings.running_limit,
         max_blocks_per_sequence=node.memory.arena.max_blocks_per_sequence,
     )
-    return executor.runner(pools, node.grammars, None if lending is None else lending.at_boundary)
+    return executor.runner(pools, node.grammars, at_boundary)
 
 
 def _executor(settings: GpuEngineSettings, checkpoint: Checkpoint, stop: StopRequest) -> Executor:

@@ -20,6 +20,7 @@ from dualpace.core.messages import (
     Submit,
 )
 from dualpace.core.request import Engine, FinishReason, Request
+from dualpace.gpu_engine.between_stages import HostHearing
 from dualpace.gpu_engine.lending import Lender, NoLending
 from dualpace.gpu_engine.tracing import NoTracing, Tracer
 from dualpace.ipc.arena import Arena
@@ -85,6 +86,7 @@ class GpuEngine:
         self._runner = runner
         self._arena = arena
         self._inbox = inbox
+        self._hearing = HostHearing(inbox, scheduler)
         self._gateways = gateways
         self._host = host
         self._grammars = grammars
@@ -102,11 +104,12 @@ class GpuEngine:
 
     def step(self) -> bool:
         """One iteration. Returns whether there was anything to execute."""
-        for item in self._inbox.drain():
+        for item in self._hearing.drain():
             self._receive(item)
         started_s = self._clock.now()
         plan = self._scheduler.schedule(started_s)
         self._look()
+        self._publish()  # what was decided: the host need not wait for this iteration to hear it
         lent = plan.empty and self._lender.idle()
         if not plan.empty:
             if self._lockstep is not None and plan.rows:
@@ -123,6 +126,15 @@ class GpuEngine:
         self._publish()
         self._pulse.beat(busy=not plan.empty)
         return not plan.empty or lent or self._scheduler.copying
+
+    def between_stages(self) -> None:
+        """Hear the host in the middle of an iteration, and hand over what has been copied."""
+        copied = self._runner.completed_transfers()
+        for request_id in copied:
+            self._scheduler.transfer_done(request_id)
+        if self._hearing.listen() or copied:
+            self._scheduler.give_back()
+            self._publish()
 
     def gauges(self) -> dict[str, float]:
         """Numbers for metrics and health."""
