@@ -7,6 +7,8 @@
 #include "bindings.h"
 #include "dualpace/isa.h"
 #include "dualpace/openmp_runtime.h"
+#include "dualpace/tile_kernels.h"
+#include "dualpace/tile_permission.h"
 
 namespace nb = nanobind;
 
@@ -47,6 +49,17 @@ NB_MODULE(_native, module) {
     module.def("set_max_isa", &cap_isa, nb::arg("name").none(),
                "Cap the level used by default; None lifts the cap.");
     module.def("max_isa", &max_isa_name, "The cap; None: no cap.");
+    module.def(
+        "assume_available", [](const std::string& name) { assume_available(parse_isa(name)); },
+        nb::arg("name"), "Count a compiled level as available: for tests under an emulator.");
+    module.def("tile_refusal", &tile_refusal,
+               "Why tiles that the processor has are not used; empty: no such case.");
+    module.def("request_tile_permission", &request_tile_permission,
+               "Ask for the process; 0 or an errno.");
+    module.def("describe_tile_refusal", &describe_tile_refusal, nb::arg("saved"), nb::arg("error"),
+               "The words of tile_refusal for what the operating system answers.");
+    module.attr("LEAST_TILE_ROWS") = kLeastTileRows;
+    module.attr("LEAST_TILE_HEADS") = kLeastTileHeads;
     module.def(
         "compiler", [] { return std::string(DUALPACE_COMPILER); },
         "Name and version of the compiler.");

@@ -33,7 +33,7 @@ void check_shapes(const Arrays& a) {
     a.out.require_size(2, "head_dim", a.query.size(2), "in query");
 }
 
-PagedAttentionArgs to_args(const Arrays& a, float scale, std::int64_t window) {
+PagedAttentionArgs to_args(const Arrays& a, float scale, std::int64_t window, bool rounding) {
     PagedAttentionArgs args{};
     args.query = a.query.floats();
     args.kv = a.kv.data();
@@ -52,11 +52,12 @@ PagedAttentionArgs to_args(const Arrays& a, float scale, std::int64_t window) {
     args.kv_type = a.kv.element_type();
     args.scale = scale;
     args.window = window;
+    args.rounding = rounding;
     return args;
 }
 
 void decode(nb::handle query, nb::handle kv, nb::handle block_tables, nb::handle rows,
-            nb::handle lengths, nb::handle out, float scale, std::int64_t window,
+            nb::handle lengths, nb::handle out, float scale, std::int64_t window, bool rounding,
             std::int64_t num_threads, std::optional<std::string_view> isa) {
     const Arrays arrays{{"query", query, Access::kRead},
                         {"kv", kv, Access::kRead},
@@ -65,7 +66,7 @@ void decode(nb::handle query, nb::handle kv, nb::handle block_tables, nb::handle
                         {"lengths", lengths, Access::kRead},
                         {"out", out, Access::kWrite}};
     check_shapes(arrays);
-    const PagedAttentionArgs args = to_args(arrays, scale, window);
+    const PagedAttentionArgs args = to_args(arrays, scale, window, rounding);
     const Isa level = resolve_isa(isa ? std::optional(parse_isa(*isa)) : std::nullopt);
     const nb::gil_scoped_release release;
     check_num_threads(num_threads);
@@ -80,10 +81,10 @@ void bind_paged_attention(nb::module_& module) {
         "paged_attention_decode", &decode, nb::arg("query").none(), nb::arg("kv").none(),
         nb::arg("block_tables").none(), nb::arg("rows").none(), nb::arg("lengths").none(),
         nb::arg("out").none(), nb::kw_only(), nb::arg("scale"), nb::arg("window"),
-        nb::arg("num_threads"), nb::arg("isa").none(),
+        nb::arg("rounding"), nb::arg("num_threads"), nb::arg("isa").none(),
         nb::sig("def paged_attention_decode(query: object, kv: object, block_tables: object, "
                 "rows: object, lengths: object, out: object, *, scale: float, window: int, "
-                "num_threads: int, isa: str | None) -> None"),
+                "rounding: bool, num_threads: int, isa: str | None) -> None"),
         "See dualpace.kernels.paged_attention_decode.");
 }
 

@@ -45,7 +45,7 @@ void AttentionRun::run_borrowed(std::int64_t part) const {
     SpanTask task = start_strip(part, strip);
     for (std::int64_t span = spans.first; span < spans.last; ++span) {
         select_span(task, strip, span);
-        kernels_.attend(task, memory_.slot(spans.slot + span - spans.first));
+        attend(task, memory_.slot(spans.slot + span - spans.first));
     }
 }
 
@@ -58,7 +58,7 @@ void AttentionRun::run_strip(std::int64_t part, std::int64_t strip, std::int64_t
     for (std::int64_t span = keys.first_span(); span < end_span; ++span) {
         const bool first = span == keys.first_span();
         select_span(task, strip, span);
-        kernels_.attend(task, first ? total : later);
+        attend(task, first ? total : later);
         if (!first) kernels_.fold(total, later, args_.group(), args_.head_dim);
     }
     if (end_span == keys.end_span()) kernels_.normalise(total, args_.group(), args_.head_dim);
@@ -66,8 +66,8 @@ void AttentionRun::run_strip(std::int64_t part, std::int64_t strip, std::int64_t
 
 SpanTask AttentionRun::start_strip(std::int64_t part, std::int64_t strip) const {
     const float* query = args_.query + strip * args_.group() * args_.head_dim;
-    kernels_.pack_query(query, args_.group(), args_.head_dim, args_.scale * kLog2E,
-                        memory_.query(part));
+    (rounded_ ? kernels_.pack_rounded_query : kernels_.pack_query)(
+        query, args_.group(), args_.head_dim, args_.scale * kLog2E, memory_.query(part));
     SpanTask task{};
     task.query = memory_.query(part);
     task.kv_type = args_.kv_type;

@@ -2,6 +2,7 @@
 // Both are needed: a kernel may have disabled AVX state although the processor has the
 // instructions.
 #include "dualpace/isa.h"
+#include "dualpace/tile_permission.h"
 
 #if defined(DUALPACE_X86)
 #include <cpuid.h>
@@ -43,10 +44,17 @@ constexpr std::uint32_t kLeaf1Ecx =
 constexpr std::uint32_t kLeaf7Avx2 = bit(5);
 constexpr std::uint32_t kLeaf7Avx512 = bit(16) | bit(17) | bit(30) | bit(31);  // F, DQ, BW, VL
 constexpr std::uint32_t kLeaf7Sub1Avx512Bf16 = bit(5);
-constexpr std::uint64_t kAvxState = bit(1) | bit(2);  // SSE, upper halves of YMM
+constexpr std::uint32_t kLeaf7EdxTiles = bit(22) | bit(24);  // AMX-BF16, AMX-TILE
+constexpr std::uint64_t kAvxState = bit(1) | bit(2);         // SSE, upper halves of YMM
 constexpr std::uint64_t kAvx512State = kAvxState | bit(5) | bit(6) | bit(7);  // masks, ZMM
+constexpr std::uint64_t kTileState = bit(17) | bit(18);                       // XTILECFG, XTILEDATA
 
 }  // namespace
+
+HostTiles host_tiles() {
+    if (!has_all(cpuid(1).ecx, kLeaf1Ecx)) return {false, false};
+    return {has_all(cpuid(7).edx, kLeaf7EdxTiles), has_all(saved_state(), kTileState)};
+}
 
 bool host_supports(Isa isa) {
     if (isa == Isa::kGeneric) return true;
@@ -57,9 +65,13 @@ bool host_supports(Isa isa) {
     if (isa == Isa::kAvx2) return avx2;
     const bool avx512 = avx2 && has_all(saved, kAvx512State) && has_all(seven.ebx, kLeaf7Avx512);
     if (isa == Isa::kAvx512) return avx512;
-    return avx512 && has_all(cpuid(7, 1).eax, kLeaf7Sub1Avx512Bf16);
+    const bool bfloat16 = avx512 && has_all(cpuid(7, 1).eax, kLeaf7Sub1Avx512Bf16);
+    if (isa == Isa::kAvx512Bf16) return bfloat16;
+    return bfloat16 && host_tiles().present && tile_refusal().empty();
 }
 #else
+HostTiles host_tiles() { return {false, false}; }
+
 bool host_supports(Isa isa) { return isa == Isa::kGeneric; }
 #endif
 

@@ -78,6 +78,7 @@ PagedAttentionArgs DecodeStep::attention_args(const DecoderLayer& layer) const {
     attention.kv_type = args_.kv_type;
     attention.scale = shape_.attention_scale;
     attention.window = layer.window;
+    attention.rounding = rounding_;
     return attention;
 }
 

@@ -8,9 +8,30 @@
 #include "dualpace/dense_kernels.h"
 #include "dualpace/isa.h"
 #include "dualpace/span_kernels.h"
+#include "dualpace/tile_kernels.h"
 
 namespace dualpace {
 namespace {
+
+// Another level's kernels, with tiles for bfloat16.
+DenseKernels with_tiles(DenseKernels kernels, const TileKernels& tiles) {
+    kernels.rounded_product = tiles.rounded_product;
+    kernels.rounded_peak = tiles.rounded_peak;
+    return kernels;
+}
+
+SpanKernels with_tiles(SpanKernels kernels, const TileKernels& tiles) {
+    kernels.pack_rounded_query = tiles.pack_rounded_query;
+    kernels.attend_rounded = tiles.attend_rounded;
+    return kernels;
+}
+
+const DenseKernels kDensePortableAmx = with_tiles(kDenseKernelsPortable512, kTileKernelsPortable);
+const SpanKernels kSpanPortableAmx = with_tiles(kSpanKernelsPortable512, kTileKernelsPortable);
+#if defined(DUALPACE_X86)
+const DenseKernels kDenseAmx = with_tiles(kDenseKernelsAvx512Bf16, kTileKernelsAmx);
+const SpanKernels kSpanAmx = with_tiles(kSpanKernelsAvx512, kTileKernelsAmx);
+#endif
 
 struct Level {
     Isa isa;
@@ -26,6 +47,7 @@ constexpr Level kLevels[] = {
     {Isa::kAvx2, "avx2", &kSpanKernelsAvx2, &kDenseKernelsAvx2},
     {Isa::kAvx512, "avx512", &kSpanKernelsAvx512, &kDenseKernelsAvx512},
     {Isa::kAvx512Bf16, "avx512bf16", &kSpanKernelsAvx512, &kDenseKernelsAvx512Bf16},
+    {Isa::kAmxBf16, "amxbf16", &kSpanAmx, &kDenseAmx},
 #endif
 };
 
@@ -33,6 +55,7 @@ constexpr Level kTwins[] = {
     {Isa::kPortable512, "portable-avx512", &kSpanKernelsPortable512, &kDenseKernelsPortable512},
     {Isa::kPortableBf16, "portable-avx512bf16", &kSpanKernelsPortable512,
      &kDenseKernelsPortableBf16},
+    {Isa::kPortableAmx, "portable-amxbf16", &kSpanPortableAmx, &kDensePortableAmx},
 };
 
 const Level* find(Isa isa) {
@@ -59,8 +82,8 @@ std::string names_of(const std::vector<Isa>& isas) {
 }
 
 // Neither changes while a process runs, and asking costs a trap on virtual machines.
-const std::vector<Isa>& available() {
-    static const std::vector<Isa> isas = [] {
+std::vector<Isa>& available() {
+    static std::vector<Isa> isas = [] {
         std::vector<Isa> found = compiled_isas();
         std::erase_if(found, [](Isa isa) { return !detail::host_supports(isa); });
         return found;
@@ -98,6 +121,12 @@ std::vector<Isa> portable_twins() {
 }
 
 std::vector<Isa> available_isas() { return available(); }
+
+void assume_available(Isa isa) {
+    std::vector<Isa>& isas = available();
+    if (is_twin(isa) || std::find(isas.begin(), isas.end(), isa) != isas.end()) return;
+    isas.insert(std::upper_bound(isas.begin(), isas.end(), isa), isa);
+}
 
 void set_max_isa(std::optional<Isa> cap) {
     if (cap && is_twin(*cap)) {

@@ -24,6 +24,7 @@ class Call:
     lengths: torch.Tensor
     scale: float
     window: int
+    rounding: bool = False
 
     def run(self, isa: str, num_threads: int = 1) -> torch.Tensor:
         out = torch.full_like(self.query, torch.nan)
@@ -40,6 +41,7 @@ class Call:
             out,
             scale=self.scale,
             window=self.window,
+            rounding=self.rounding,
             num_threads=num_threads,
             isa=isa,
         )
@@ -61,7 +63,9 @@ class Call:
             "window": self.window,
         }
         expected = reference.paged_attention_decode(**arguments)
-        bound = reference.paged_attention_bound(**arguments, span_keys=_native.SPAN_KEYS)
+        bound = reference.paged_attention_bound(
+            **arguments, span_keys=_native.SPAN_KEYS, rounded_weights=self.rounding
+        )
         error = np.abs(out.double().numpy() - expected)
         assert (error <= bound).all(), f"{error.max()} against {bound.max()} allowed"
 

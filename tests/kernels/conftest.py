@@ -6,8 +6,9 @@ from dualpace.kernels import capabilities
 from tests.kernels.calls import DTYPES
 
 ATTENTION_LEVELS = ["generic", "avx2", "avx512", "portable-avx512"]
-"""avx512bf16 has no attention of its own: it takes that of avx512."""
-LINEAR_LEVELS = [*ATTENTION_LEVELS, "avx512bf16", "portable-avx512bf16"]
+"""avx512bf16 has no attention of its own: it takes that of avx512, as amxbf16 does in fp32."""
+TILE_LEVELS = ["amxbf16", "portable-amxbf16"]
+LINEAR_LEVELS = [*ATTENTION_LEVELS, "avx512bf16", "portable-avx512bf16", *TILE_LEVELS]
 
 
 def runnable(name: str) -> str:
@@ -28,6 +29,12 @@ def isa(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session", params=LINEAR_LEVELS)
 def level(request: pytest.FixtureRequest) -> str:
     """Every level of linear maps."""
+    return runnable(request.param)
+
+
+@pytest.fixture(scope="session", params=TILE_LEVELS)
+def tiled(request: pytest.FixtureRequest) -> str:
+    """Every level with tiles."""
     return runnable(request.param)
 
 

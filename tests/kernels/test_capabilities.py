@@ -11,7 +11,7 @@ import pytest
 from dualpace.kernels import _native, capabilities
 from tests.kernels.calls import make_call
 
-LEVELS = ["generic", "avx2", "avx512", "avx512bf16"]
+LEVELS = ["generic", "avx2", "avx512", "avx512bf16", "amxbf16"]
 IS_X86 = platform.machine() in {"x86_64", "AMD64"}
 
 
@@ -42,6 +42,7 @@ def test_levels_are_those_that_the_operating_system_reports() -> None:
         "avx512": {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"},
     }
     needed["avx512bf16"] = needed["avx512"] | {"avx512_bf16"}
+    needed["amxbf16"] = needed["avx512bf16"] | {"amx_tile", "amx_bf16"}
     expected = tuple(level for level in LEVELS if needed[level] <= flags)
     assert capabilities().available == expected
 
@@ -71,7 +72,7 @@ def test_a_cap_that_is_no_level_stops_the_import(value: str) -> None:
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1] == (
         "dualpace.core.errors.SettingsError: "
-        f"DUALPACE_MAX_ISA: '{value}' is not one of generic, avx2, avx512, avx512bf16"
+        f"DUALPACE_MAX_ISA: '{value}' is not one of {', '.join(LEVELS)}"
     )
 
 

@@ -4,7 +4,12 @@ from dualpace.kernels._openmp import load_openmp_runtime
 
 load_openmp_runtime()  # before anything that imports the native module
 
-from dualpace.kernels.attention import HostArray, paged_attention_decode  # noqa: E402
+from dualpace.kernels.attention import (  # noqa: E402
+    LEAST_TILE_HEADS,
+    LEAST_TILE_ROWS,
+    HostArray,
+    paged_attention_decode,
+)
 from dualpace.kernels.capabilities import Capabilities, capabilities  # noqa: E402
 from dualpace.kernels.decoder import (  # noqa: E402
     DecoderSizes,
@@ -24,6 +29,8 @@ from dualpace.kernels.memory import stream_read  # noqa: E402
 from dualpace.kernels.pinning import pin_threads, thread_affinities  # noqa: E402
 
 __all__ = [
+    "LEAST_TILE_HEADS",
+    "LEAST_TILE_ROWS",
     "WEIGHT_FORMATS",
     "Capabilities",
     "DecoderSizes",

@@ -20,6 +20,22 @@ def set_max_isa(name: str | None) -> None:
 def max_isa() -> str | None:
     """The cap; None: no cap."""
 
+def assume_available(name: str) -> None:
+    """Count a compiled level as available: for tests under an emulator."""
+
+def tile_refusal() -> str:
+    """Why tiles that the processor has are not used; empty: no such case."""
+
+def request_tile_permission() -> int:
+    """Ask for the process; 0 or an errno."""
+
+def describe_tile_refusal(saved: bool, error: int) -> str:
+    """The words of tile_refusal for what the operating system answers."""
+
+LEAST_TILE_ROWS: int = 5
+
+LEAST_TILE_HEADS: int = 4
+
 def compiler() -> str:
     """Name and version of the compiler."""
 
@@ -138,6 +154,7 @@ def paged_attention_decode(
     *,
     scale: float,
     window: int,
+    rounding: bool,
     num_threads: int,
     isa: str | None,
 ) -> None:

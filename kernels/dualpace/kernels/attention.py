@@ -7,6 +7,11 @@ from typing import Protocol
 
 from dualpace.kernels import _native
 
+LEAST_TILE_ROWS = _native.LEAST_TILE_ROWS
+"""Fewest rows of a product that amxbf16 multiplies on tiles."""
+LEAST_TILE_HEADS = _native.LEAST_TILE_HEADS
+"""Fewest query heads on a kv head whose attention amxbf16 computes on tiles."""
+
 
 class HostArray(Protocol):
     """A PyTorch CPU tensor or a NumPy array: contiguous, in host memory."""
@@ -27,6 +32,7 @@ def paged_attention_decode(  # noqa: PLR0917 - in the order of every attention o
     scale: float,
     num_threads: int,
     window: int = 0,
+    rounding: bool = False,
     isa: str | None = None,
 ) -> None:
     """Write softmax(scale * query Kᵀ) V of one query token for each of `batch` sequences to `out`.
@@ -34,8 +40,9 @@ def paged_attention_decode(  # noqa: PLR0917 - in the order of every attention o
     Sequence b attends to positions max(0, lengths[b] - window) .. lengths[b] - 1, or from 0 if
     `window` is 0. Position p lies in block `block_tables[rows[b], p // block_size]`, slot
     `p % block_size`. Length 0 gives zeros. Query head h reads kv head `h // (heads // kv_heads)`.
-    Arithmetic is fp32 whatever `kv` holds. For a given instruction set an output row depends on
-    its own sequence alone, to the last bit: not on `num_threads`, nor on the rest of the batch.
+    Arithmetic is fp32 whatever `kv` holds, `rounding` aside. For a given instruction set an output
+    row depends on its own sequence alone, to the last bit: not on `num_threads`, nor on the rest of
+    the batch.
 
     Arguments:
         query: [batch, heads, head_dim] float32; head_dim a multiple of 8, up to 256.
@@ -50,6 +57,9 @@ def paged_attention_decode(  # noqa: PLR0917 - in the order of every attention o
         num_threads: Threads to share the work, the caller's included. Pass the same number each
             time, PyTorch's: the pool is PyTorch's own, and a smaller team ends surplus threads.
         window: Sliding window in positions; 0: none.
+        rounding: Allow queries and softmax weights to be rounded to bfloat16, where `kv` is of that
+            type and the instruction set has tiles (amxbf16): that is done where `LEAST_TILE_HEADS`
+            query heads or more share a kv head.
         isa: Force an instruction set, one of `capabilities().available`; None: the best allowed.
 
     Raises ValueError naming the argument, its size or value, and what is allowed; TypeError for
@@ -66,6 +76,7 @@ def paged_attention_decode(  # noqa: PLR0917 - in the order of every attention o
         out,
         scale=scale,
         window=window,
+        rounding=rounding,
         num_threads=num_threads,
         isa=isa,
     )

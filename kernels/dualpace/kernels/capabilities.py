@@ -26,6 +26,8 @@ class Capabilities:
     """In this build; rising."""
     max_isa: str | None
     """The cap from the environment; None: no cap."""
+    tile_refusal: str
+    """Why tiles (AMX) that the processor has are not used; empty: it has none, or they are."""
     compiler: str
     openmp_runtime: str
     """File of the OpenMP runtime that the kernels call."""
@@ -34,8 +36,10 @@ class Capabilities:
 
     def __str__(self) -> str:
         cap = f", capped by {MAX_ISA_VARIABLE}={self.max_isa}" if self.max_isa is not None else ""
+        refused = f"; no tiles: {self.tile_refusal}" if self.tile_refusal else ""
         return (
-            f"kernels: isa {self.isa} of {', '.join(self.available)}{cap}; {self.compiler}; "
+            f"kernels: isa {self.isa} of {', '.join(self.available)}{cap}{refused}; "
+            f"{self.compiler}; "
             f"OpenMP {self.openmp_runtime}, {self.openmp_threads} threads"
         )
 
@@ -56,6 +60,7 @@ def capabilities() -> Capabilities:
         available=tuple(_native.available_isas()),
         compiled=tuple(_native.compiled_isas()),
         max_isa=_native.max_isa(),
+        tile_refusal=_native.tile_refusal(),
         compiler=_native.compiler(),
         openmp_runtime=_native.openmp_runtime(),
         openmp_threads=_native.openmp_max_threads(),

@@ -149,7 +149,7 @@ class HostDecoder:
             best: [batch] int64, overwritten: the greatest logit's id, the first of equals.
             finite: [batch] bool, overwritten: whether all logits of the row are; else best is 0.
             num_threads: See `paged_attention_decode`.
-            rounding: See `PackedLinear.multiply`.
+            rounding: See `PackedLinear.multiply` and `paged_attention_decode`.
             isa: See `paged_attention_decode`.
 
         Raises ValueError naming the argument, its size or value, and what is allowed, before

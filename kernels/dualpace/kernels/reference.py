@@ -4,12 +4,16 @@ Written for reading; slow; for tests only.
 """
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
 UNIT_ROUNDOFF = 2.0**-24
 """Largest relative error of one fp32 operation."""
+
+BFLOAT16_ROUNDOFF = 2.0**-8
+"""Largest relative error of rounding to bfloat16."""
 
 EXP2_ERROR = 2 * UNIT_ROUNDOFF
 """Relative error of the kernels' 2^x beyond that of its argument."""
@@ -81,6 +85,7 @@ def paged_attention_bound(
     scale: float,
     window: int = 0,
     span_keys: int,
+    rounded_weights: bool = False,
 ) -> Float64Array:
     """Return how far a right fp32 result may be from `paged_attention_decode`, element by element.
 
@@ -90,6 +95,7 @@ def paged_attention_bound(
     error is at most (head_dim + 8) u max |q|.|k|. A weight inherits ln 2 times that, and the error
     of 2^x. Sums have at most `span_keys` terms in a row and are folded once a span, at five
     roundings and one 2^x each. Numerator and denominator both carry all of it, and are divided.
+    With `rounded_weights`, weights are rounded to bfloat16 in the numerator.
     """
     kv_heads, head_dim = kv.shape[2], kv.shape[4]
     bound = np.zeros_like(query)
@@ -104,8 +110,38 @@ def paged_attention_bound(
         spans = len(positions) // span_keys + 2
         sums = (min(len(positions), span_keys) + 5 * spans) * UNIT_ROUNDOFF + spans * EXP2_ERROR
         relative = 2 * (score_error + EXP2_ERROR + sums) + UNIT_ROUNDOFF
+        if rounded_weights:
+            relative = relative + BFLOAT16_ROUNDOFF
         weights = attention_weights(grouped, keys, scale)
         magnitude = np.einsum("kgp,kpd->kgd", weights, np.abs(values))
         bound[b] = (relative[:, :, None] * magnitude).reshape(query.shape[1:])
     # Second-order terms, and weights too small for fp32.
     return bound * 1.01 + math.ldexp(1.0, -100)
+
+
+def round_to_float32(x: Fraction) -> Fraction:
+    """Round to 24 bits, ties to even; what is then below 2^-126 becomes zero. Has no infinities."""
+    if x == 0:
+        return x
+    exponent = x.numerator.bit_length() - x.denominator.bit_length() - 24
+    if abs(x) >= Fraction(2) ** (exponent + 24):
+        exponent += 1
+    rounded = round(x / Fraction(2) ** exponent) * Fraction(2) ** exponent
+    return rounded if abs(rounded) >= Fraction(2) ** -126 else Fraction(0)
+
+
+def tile_dot(total: float, first: Float64Array, second: Float64Array) -> float:
+    """Return one element of what TDPBF16PS adds up (Intel SDM, volume 2), in exact arithmetic.
+
+    `total` is the element as it was; `first` and `second` are [2 * pairs], values of bfloat16. Sums
+    of the pairs' first and of their second elements run from zero, one rounding for each product.
+    """
+    sums = [Fraction(0), Fraction(0)]
+    for i, (a, b) in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
+        product = _flushed(a) * _flushed(b)
+        sums[i % 2] = round_to_float32(sums[i % 2] + product)
+    return float(round_to_float32(_flushed(total) + round_to_float32(sums[0] + sums[1])))
+
+
+def _flushed(x: float) -> Fraction:
+    return Fraction(x) if abs(x) >= 2.0**-126 else Fraction(0)

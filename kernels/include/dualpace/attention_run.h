@@ -5,6 +5,7 @@
 #include "dualpace/attention_plan.h"
 #include "dualpace/paged_attention.h"
 #include "dualpace/span_kernels.h"
+#include "dualpace/tile_kernels.h"
 
 namespace dualpace {
 
@@ -14,7 +15,12 @@ class AttentionRun {
   public:
     AttentionRun(const PagedAttentionArgs& args, const AttentionPlan& plan, const Memory& memory,
                  const SpanKernels& kernels)
-        : args_(args), plan_(plan), memory_(memory), kernels_(kernels) {}
+        : args_(args),
+          plan_(plan),
+          memory_(memory),
+          kernels_(kernels),
+          rounded_(args.rounding && args.kv_type == ElementType::kBFloat16 &&
+                   args.group() >= kLeastTileHeads && kernels.attend_rounded != nullptr) {}
 
     // Computes a part's spans. A strip that this part begins but does not end is left open, in out.
     void run(std::int64_t part) const;
@@ -33,12 +39,16 @@ class AttentionRun {
     void run_strip(std::int64_t part, std::int64_t strip, std::int64_t end_span) const;
     SpanTask start_strip(std::int64_t part, std::int64_t strip) const;
     void select_span(SpanTask& task, std::int64_t strip, std::int64_t span) const;
+    void attend(const SpanTask& task, const Partial& result) const {
+        (rounded_ ? kernels_.attend_rounded : kernels_.attend)(task, result);
+    }
     KeySpan span_of(std::int64_t strip, std::int64_t span) const;
 
     const PagedAttentionArgs& args_;
     const AttentionPlan& plan_;
     const Memory& memory_;
     const SpanKernels& kernels_;
+    const bool rounded_;
 };
 
 // Zeros in the output of sequences without keys, which no part writes.

@@ -17,8 +17,10 @@ enum class Isa {
     kAvx2 = 1,
     kAvx512 = 2,
     kAvx512Bf16 = 3,
+    kAmxBf16 = 4,
     kPortable512 = 100,
     kPortableBf16 = 101,
+    kPortableAmx = 102,
 };
 
 std::string_view isa_name(Isa isa);
@@ -47,10 +49,21 @@ Isa dispatched_isa();
 // Throws std::invalid_argument if the level was not compiled or this machine lacks it.
 Isa resolve_isa(std::optional<Isa> requested);
 
+// Counts a compiled level as available: for tests under an emulator of its instructions.
+void assume_available(Isa isa);
+
 namespace detail {
 
-// What the processor and the operating system support, whether compiled or not.
+// What the processor and the operating system support, whether compiled or not. The first question
+// for kAmxBf16 asks for the process's permission to use tiles.
 bool host_supports(Isa isa);
+
+// Whether the processor has tiles of bfloat16, and the operating system saves them.
+struct HostTiles {
+    bool present;
+    bool saved;
+};
+HostTiles host_tiles();
 
 }  // namespace detail
 }  // namespace dualpace

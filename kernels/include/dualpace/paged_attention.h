@@ -30,6 +30,7 @@ struct PagedAttentionArgs {
     ElementType kv_type;
     float scale;
     std::int64_t window;  // attend to the last `window` keys only; 0: to all
+    bool rounding;  // queries and weights may be rounded to bfloat16, where kv is of that type
 
     std::int64_t group() const { return heads / kv_heads; }
 };

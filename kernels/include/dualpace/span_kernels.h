@@ -56,6 +56,13 @@ struct SpanKernels {
                  std::int64_t head_dim);
     // Divides acc by sum.
     void (*normalise)(const Partial& total, std::int64_t group, std::int64_t head_dim);
+
+    // pack_query and attend for bfloat16 keys and values with queries and weights rounded to
+    // bfloat16, on tiles; null where there are none. The packed query is their own, in the same
+    // room.
+    void (*pack_rounded_query)(const float* query, std::int64_t group, std::int64_t head_dim,
+                               float factor, float* packed) = nullptr;
+    void (*attend_rounded)(const SpanTask& task, const Partial& result) = nullptr;
 };
 
 extern const SpanKernels kSpanKernelsGeneric;

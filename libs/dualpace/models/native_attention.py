@@ -42,6 +42,7 @@ class NativePagedAttention:
             out,
             scale=scale,
             window=0 if window is None else window,
+            rounding=q.dtype is torch.bfloat16,
             num_threads=self._num_threads,
         )
         return out.to(q.dtype)

@@ -35,7 +35,7 @@ def decoder(model: str, dtype: torch.dtype = torch.float32, weights: str = "floa
     return load_decoder(open_checkpoint(tiny_model(model)), dtype=dtype, device=CPU, linear=linear)
 
 
-@pytest.fixture(params=["generic", "avx2", "avx512", "avx512bf16"])
+@pytest.fixture(params=["generic", "avx2", "avx512", "avx512bf16", "amxbf16"])
 def level(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param not in capabilities().available:
         pytest.skip(f"this machine does not run {request.param}")

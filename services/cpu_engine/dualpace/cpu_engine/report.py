@@ -4,6 +4,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from dualpace.cpu_engine.cores import CorePlan
 from dualpace.models.decoder import Decoder
 from dualpace.models.feed_forward import GatedMlp, MixtureOfExperts
@@ -21,6 +23,10 @@ class HostReport:
 
     isa: str
     """Instruction set of the kernels; `none` without them."""
+    tile_refusal: str
+    """Why tiles that the processor has are not used; empty: no such case."""
+    tile_work: tuple[str, ...]
+    """What runs on tiles."""
     native_step: bool
     """Whether an iteration is one native call."""
     packed_bytes: Mapping[str, int]
@@ -39,9 +45,10 @@ class HostReport:
         total = sum(self.packed_bytes.values())
         huge = f"; {self.huge_page_bytes / total:.0%} on huge pages" if total else ""
         cpus = "; ".join(_cpu_text(cpus) for cpus in self.affinities)
+        tiles = f"; on tiles: {', '.join(self.tile_work)}" if self.tile_work else ""
         form = "one native call an iteration" if self.native_step else "stage by stage"
         return (
-            f"kernels: {self.isa}; {form}",
+            f"kernels: {self.isa}; {form}{tiles}",
             f"weights: {packed or 'in torch'}{huge}",
             f"compute threads: {self.num_threads} on CPUs {cpus or 'unknown'} ({self.pinning})",
         )
@@ -51,6 +58,9 @@ class HostReport:
         return {
             f"isa_{self.isa}": 1.0,
             "native_step": float(self.native_step),
+            "tile_products": float(any(work.startswith("products") for work in self.tile_work)),
+            "tile_attention": float(any(work.startswith("attention") for work in self.tile_work)),
+            "tiles_refused": float(bool(self.tile_refusal)),
             "compute_threads": self.num_threads,
             "pinned_threads": sum(len(cpus) == 1 for cpus in self.affinities),
             "packed_huge_page_bytes": self.huge_page_bytes,
@@ -67,20 +77,40 @@ def host_report(decoder: Decoder, step: HostStep, cores: CorePlan) -> HostReport
             thread_affinities,
         )
     except ImportError:
-        isa, huge = "none", 0
+        isa, refusal, huge = "none", "", 0
         affinities: list[list[int]] = []
     else:
-        isa, huge = capabilities().isa, packed_memory()[1]
+        native, huge = capabilities(), packed_memory()[1]
+        isa, refusal = native.isa, native.tile_refusal
+        if refusal:
+            log.warning("the processor has tiles (AMX), but %s: %s is used", refusal, isa)
         affinities = thread_affinities(cores.num_threads)
+    packed = packed_bytes(decoder)
     return HostReport(
         isa=isa,
+        tile_refusal=refusal,
+        tile_work=tile_work(isa, decoder, packed),
         native_step=not isinstance(step, StagedStep),
-        packed_bytes=packed_bytes(decoder),
+        packed_bytes=packed,
         huge_page_bytes=huge,
         num_threads=cores.num_threads,
         affinities=tuple(tuple(cpus) for cpus in affinities),
         pinning=cores.reason,
     )
+
+
+def tile_work(isa: str, decoder: Decoder, packed: Mapping[str, int]) -> tuple[str, ...]:
+    """Return what runs on tiles, in words; `packed` are the bytes of packed weights by format."""
+    if isa != "amxbf16" or decoder.dtype is not torch.bfloat16:
+        return ()
+    from dualpace.kernels import LEAST_TILE_HEADS, LEAST_TILE_ROWS  # noqa: PLC0415
+
+    work = []
+    if packed.get("bfloat16"):
+        work.append(f"products of {LEAST_TILE_ROWS} rows or more")
+    if decoder.config.num_heads // decoder.config.num_kv_heads >= LEAST_TILE_HEADS:
+        work.append("attention where KV is bfloat16")
+    return tuple(work)
 
 
 def pin_compute(cpus: Sequence[int]) -> None:
