@@ -68,6 +68,7 @@ class Options:
     crowd_headroom: float = 0.05
     token_budget: int = 2048
     prompt_answers: bool = True
+    busy_tokens: int = 512
 
 
 class OneWay(Auto):
@@ -91,6 +92,7 @@ def dualpace(options: Options) -> Build:
             block_size=BLOCK_SIZE,
             max_running=256,
             token_budget=options.token_budget,
+            busy_tokens=options.busy_tokens,
         )
         placement = (Auto if options.two_way else OneWay)(
             headroom=options.headroom,
@@ -223,6 +225,7 @@ VARIANTS: dict[str, Build] = {
     "assist whenever it gains tokens": dualpace(replace(_ALL, enough=0.0)),
     "same headroom in a crowd": dualpace(replace(_ALL, crowd_headroom=0.2)),
     "host answers between iterations": dualpace(replace(_ALL, prompt_answers=False)),
+    "host for short answers, too": dualpace(replace(_ALL, busy_tokens=1 << 40)),
     "1 s between tokens": dualpace(replace(_ALL, itl_target_s=1.0)),
 }
 """`dualpace` with one part changed, each."""

@@ -150,7 +150,7 @@ class GpuScheduler:
         decodes = len(rows)
         budget = self._pacing.prompt_tokens(
             left=budget,
-            waiting=bool(self.state.waiting),
+            waiting=bool(self.state.waiting) and self.state.memory_short,
             blocked=self._blocked,
             computed=self._prompt_tokens,
         )
@@ -201,6 +201,8 @@ class GpuScheduler:
                 sample.logprobs,
             )
         )
+        if not sequence.bound_for_host:
+            self.state.answers.token(last=reason is not None)
         if reason is not None:
             self.state.finish(sequence, reason)
         elif sequence.bound_for_host:

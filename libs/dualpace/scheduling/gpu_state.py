@@ -20,6 +20,7 @@ from dualpace.core.messages import (
     Returned,
 )
 from dualpace.core.request import FinishReason
+from dualpace.scheduling.answers import AnswerLength
 from dualpace.scheduling.gpu_sequence import GpuSequence, Phase
 from dualpace.scheduling.host_ledger import HostLedger
 from dualpace.scheduling.plan import GpuOutbox, HandoffCommit
@@ -35,6 +36,9 @@ class GpuLimits:
     """Sequences on the device at once."""
     token_budget: int
     """Tokens computed in one iteration, prefill chunks and decodes together."""
+    busy_tokens: int = 512
+    """Prompt tokens that keep the device busy with arithmetic, iteration by iteration: several
+    times as many as take as long as reading the weights, which is 100 to 300 on any GPU."""
 
     def __post_init__(self) -> None:
         assert self.token_budget >= self.max_running, "decodes alone could exceed the budget"
@@ -59,6 +63,7 @@ class GpuState:
         """Device blocks that the request lacked at which the last round of admissions stopped."""
         self.leaving_blocks = 0
         """Device blocks of requests on their way out."""
+        self.answers = AnswerLength()
         self._allocator = BlockAllocator(limits.num_blocks)
         self._slots = list(range(limits.max_running))
         self._events: list[EngineEvent] = []
@@ -94,6 +99,17 @@ class GpuState:
     def recalls_in_flight(self) -> int:
         """Requests that were called back from the host and have not arrived."""
         return sum(s.recall_sent for s in self.away)
+
+    @property
+    def memory_short(self) -> bool:
+        """Whether it is memory, not arithmetic, that the device runs out of first.
+
+        A request stays for as many iterations as its answer has tokens. So every iteration, endings
+        make room for the device's tokens over the mean length of answers. If prompts of that size
+        keep the device busy, more memory would not make it any faster.
+        """
+        tokens = self.total_device_blocks * self.limits.block_size
+        return tokens < self.limits.busy_tokens * self.answers.mean
 
     def device_blocks_for(self, num_tokens: int) -> int:
         """Return how many device blocks hold `num_tokens` tokens."""

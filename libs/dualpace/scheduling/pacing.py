@@ -15,8 +15,9 @@ class Pacing(Protocol):
     def prompt_tokens(self, *, left: int, waiting: bool, blocked: bool, computed: int) -> int:
         """Return how many prompt tokens may be computed in this iteration, at most `left`.
 
-        `waiting`: a request waits for its prefill. `blocked`: in the last iteration one of them
-        found no room, on the device or on the host. `computed`: prompt tokens of that iteration.
+        `waiting`: a request waits for its prefill, and memory is what the device is short of.
+        `blocked`: in the last iteration one of them found no room, on the device or on the host.
+        `computed`: prompt tokens of that iteration.
         """
         ...
 

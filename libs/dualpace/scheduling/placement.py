@@ -60,6 +60,11 @@ class NodeView(Protocol):
         ...
 
     @property
+    def memory_short(self) -> bool:
+        """Whether it is memory, not arithmetic, that the device runs out of first."""
+        ...
+
+    @property
     def num_waiting(self) -> int:
         """Requests that wait for the device."""
         ...
@@ -193,6 +198,9 @@ class Auto(GpuOnly):
     first token is near, and decodes get all but `crowd_headroom`. Residents are moved out below
     `low`, and called back only while more than `headroom` plus `low` would stay free: the gap keeps
     requests from going back and forth.
+
+    While it is not memory that the device is short of, because answers are short, the host is left
+    alone: it would slow them down, and the device would not get more done.
     """
 
     def __init__(
@@ -214,6 +222,10 @@ class Auto(GpuOnly):
         headroom = self._headroom if view.num_waiting < self._crowd else self._crowd_headroom
         if self._resident_fits(wanted, headroom, view):
             return Tier.GPU
+        if not (view.memory_short or sequence.kv_on_host):
+            # A block for each resident to grow into: recomputing a prompt costs more than waiting.
+            residents = view.total_device_slots - view.free_device_slots
+            return Tier.GPU if wanted + residents <= view.free_device_blocks else None
         if sequence.host is not None or view.host_has_room(sequence.num_tokens + 1):
             return Tier.HOST
         return Tier.GPU if wanted <= view.free_device_blocks else None
@@ -225,6 +237,8 @@ class Auto(GpuOnly):
         in the same iteration, and a move takes more than one. Moves under way are finished; they
         stop being wished only when twice `low` is free. And it is room for a request that waits.
         """
+        if not view.memory_short:
+            return []
         low = max(self._low * view.total_device_blocks, 2 * len(decodes))
         under_way = any(s.host is not None for s in decodes)
         missing = view.shortage
