@@ -54,9 +54,7 @@ figures: $(VENV)/dev.stamp ## simulate the policies and draw every figure into b
 	$(BIN)/dualpace lab figures $(FLAGS)
 
 bench-decoupling: $(VENV)/dev.stamp ## what keeping step with the device costs: real processes, emulated GPU
-	@test -f build/profile.json || $(BIN)/dualpace profile --quick --device=emulated:rtx-4090 \
-	  --out=build/profile.json
-	$(BIN)/python bench/decoupling/run.py --profile=build/profile.json $(FLAGS)
+	PYTHONPATH=bench $(BIN)/python -m decoupling.run $(FLAGS)
 
 lint: $(VENV)/dev.stamp ## formatting, lint, types, layers
 	$(BIN)/ruff format --check

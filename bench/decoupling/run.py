@@ -1,40 +1,41 @@
 """What it costs host-resident requests to keep step with the device: real processes, emulated GPU.
 
-    python bench/decoupling/run.py [--requests 60] [--rate 4] [--policies dualpace,lockstep]
+    PYTHONPATH=bench python -m decoupling.run [--requests 60] [--rate 4] [--policies dualpace]
 
 Every policy serves the same requests at the same times: `dualpace` (two clocks), `lockstep` (the
 same, but a host iteration starts with a device iteration and the next one waits for it, as in
 systems where the host fills the device's gaps) and `gpu-only`. The cpu-engine computes for real;
-the device waits as long as a preset's GPU would take. Inter-token times are those that clients see.
-With `--profile`, a file in which this machine's host was measured (`dualpace profile`), the
-simulator predicts the same run with the same schedulers, and the difference is printed. The last
-line is one JSON object; times are seconds. All of it is emulated or simulated, and says so.
+the device waits as long as a preset's GPU would take. Inter-token times are those that clients see;
+waits are also told in host iterations, by the engines' own records. Threads are pinned to the plan
+of `dualpace serve`, and clients run beside the gateway. First the host's cores are measured
+(`dualpace profile`, kept in `--profiles`); by that the simulator predicts the same run with the
+same schedulers, and the difference is printed. The last line is one JSON object; times are seconds.
+All of it is emulated or simulated, and says so.
 """
 
 import argparse
 import asyncio
 import dataclasses
 import json
-import random
 import statistics
 import tempfile
-import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import httpx2
+from decoupling.iterations import HostIterations, HostWait, host_waits, over_predicted
+from decoupling.load import Outcome, poisson_arrivals, send_all
+from decoupling.profiles import emulated_profile, measured_host, node_plan, running_on
 
+from dualpace.core.iteration_log import read_iterations
 from dualpace.lab.simulation import simulate
 from dualpace.lab.systems import Hardware, Options, dualpace
 from dualpace.lab.workload import Arrival
 from dualpace.profiles import read_profile, write_profile
 from dualpace.scheduling.cost import NodeCosts
-from dualpace.scheduling.presets import preset_profile
-from dualpace.scheduling.profile import Profile
-from dualpace.testing.served_node import ServedNode, served_node
+from dualpace.testing.served_node import served_node
 
 _LOCKSTEP = {"DUALPACE_GPU_ENGINE_LOCKSTEP": "true", "DUALPACE_CPU_ENGINE_LOCKSTEP": "true"}
 _POLICIES: Mapping[str, tuple[tuple[str, ...], Mapping[str, str]]] = {
@@ -42,74 +43,6 @@ _POLICIES: Mapping[str, tuple[tuple[str, ...], Mapping[str, str]]] = {
     "lockstep": (("--placement=auto",), _LOCKSTEP),
     "gpu-only": (("--placement=gpu",), {}),
 }
-_VOCABULARY = 49_000
-
-
-@dataclass
-class Outcome:
-    """What a client saw of one request."""
-
-    sent_s: float
-    token_s: list[float] = field(default_factory=list)
-    on_host: int = 0
-
-    @property
-    def gaps_s(self) -> list[float]:
-        """Times between tokens."""
-        return [b - a for a, b in pairwise(self.token_s)]
-
-    @property
-    def host_resident(self) -> bool:
-        """Whether nearly all of it was decoded on the host."""
-        return self.on_host >= 0.9 * (len(self.token_s) - 1)
-
-
-async def _ask(client: httpx2.AsyncClient, body: dict[str, Any], at_s: float) -> Outcome:
-    await asyncio.sleep(max(0.0, at_s - time.monotonic()))
-    outcome = Outcome(time.monotonic())
-    async with client.stream("POST", "/v1/completions", json=body) as response:
-        response.raise_for_status()
-        async for line in response.aiter_lines():
-            if not line.startswith("data: {"):
-                continue
-            now = time.monotonic()
-            for choice in json.loads(line[6:])["choices"]:
-                outcome.token_s += [now] * len(choice.get("token_ids") or ())
-                told = choice.get("x_dualpace")
-                if told is not None and "tokens" in told:
-                    outcome.on_host = told["tokens"]["cpu"]
-    return outcome
-
-
-def _workload(arguments: argparse.Namespace) -> list[Arrival]:
-    """Return the requests of a seed."""
-    draw = random.Random(arguments.seed)  # noqa: S311 - a workload, the same in every run
-    arrivals: list[Arrival] = []
-    at_s = 0.0
-    for index in range(arguments.requests):
-        at_s += draw.expovariate(arguments.rate)
-        arrivals.append(Arrival(index, at_s, draw.randint(200, 1000), draw.randint(40, 120)))
-    return arrivals
-
-
-async def _load(url: str, arrivals: Sequence[Arrival]) -> list[Outcome]:
-    """Send the requests at their times."""
-    begin_s, tasks = time.monotonic() + 0.5, []
-    async with httpx2.AsyncClient(base_url=url, timeout=600) as client:
-        for arrival in arrivals:
-            draw = random.Random(arrival.request_id)  # noqa: S311
-            at_s = begin_s + arrival.arrival_s
-            body = {
-                "prompt": [draw.randrange(_VOCABULARY) for _ in range(arrival.prompt_tokens)],
-                "max_tokens": arrival.output_tokens,
-                "temperature": 0,
-                "ignore_eos": True,
-                "stream": True,
-                "return_token_ids": True,
-                "x_dualpace": True,
-            }
-            tasks.append(asyncio.create_task(_ask(client, body, at_s)))
-        return list(await asyncio.gather(*tasks))
 
 
 def _p99(values: Sequence[float]) -> float | None:
@@ -117,7 +50,7 @@ def _p99(values: Sequence[float]) -> float | None:
     return round(ordered[int(len(ordered) * 0.99)], 4) if ordered else None
 
 
-def _measured(outcomes: Sequence[Outcome], node: ServedNode) -> dict[str, Any]:
+def _measured(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     begin = min(o.sent_s for o in outcomes)
     end = max(o.token_s[-1] for o in outcomes)
     hosted = [o for o in outcomes if o.host_resident]
@@ -132,19 +65,58 @@ def _measured(outcomes: Sequence[Outcome], node: ServedNode) -> dict[str, Any]:
         "host_p99_itl": _p99(gaps),
         "host_mean_itl": None if mean_step_s is None else round(mean_step_s, 4),
         "host_longest_stall": round(max(gaps), 4) if gaps else None,
-        "host_iterations": node.gauges()["cpu", "steps_total"],
     }
 
 
+def _recorded(
+    outcomes: Sequence[Outcome], logs: Mapping[str, Path], costs: NodeCosts
+) -> dict[str, Any]:
+    """Return what the engines' records say of the time since the first of these requests."""
+    begin_s = min(o.sent_s for o in outcomes)
+    gpu, host = (
+        [i for i in read_iterations(logs[engine]) if i.begin_s >= begin_s]
+        for engine in ("gpu", "cpu")
+    )
+    if not host:
+        return {"host_iterations": 0}
+    table, waits = HostIterations(host), host_waits(gpu, host)
+    seen = [pair for o in outcomes if o.host_resident for pair in pairwise(o.token_s)]
+    counts = Counter(wait.iterations for wait in waits)
+    return {
+        "host_iterations": len(host),
+        "host_mean_iteration": round(statistics.mean(i.end_s - i.begin_s for i in host), 4),
+        "waits_by_iterations": dict(sorted(counts.items())),
+        "longest_wait": round(max(wait.seconds for wait in waits), 4),
+        "longest_wait_in_iterations": _most_iterations(table, [_span(w) for w in waits]),
+        "longest_move_in_iterations": _most_iterations(table, [_span(w) for w in waits if w.moved]),
+        "longest_stall_in_iterations": _most_iterations(table, seen),
+        "host_over_profile": _rounded(
+            over_predicted(host, lambda i: costs.host.step_s(i.rows, i.kv_tokens))
+        ),
+    }
+
+
+def _span(wait: HostWait) -> tuple[float, float]:
+    return wait.begin_s, wait.end_s
+
+
+def _most_iterations(table: HostIterations, spans: Sequence[tuple[float, float]]) -> float | None:
+    return _rounded(max((table.in_iterations(*span) for span in spans), default=None))
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
 def _predicted(
-    profile: Profile, arrivals: Sequence[Arrival], device_blocks: int, host_blocks: int
+    node_costs: NodeCosts, arrivals: Sequence[Arrival], device_blocks: int, host_blocks: int
 ) -> dict[str, float]:
     """Simulate the same requests on the same blocks, by the same schedulers."""
 
     @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
     class Measured(Hardware):
         def costs(self) -> NodeCosts:
-            return NodeCosts(profile)
+            return node_costs
 
     hardware = Measured(device_blocks=device_blocks, host_blocks=host_blocks)
     options = Options(assist=False, itl_target_s=None)
@@ -158,34 +130,27 @@ def _predicted(
     }
 
 
-def _profile(arguments: argparse.Namespace) -> Profile:
-    """Return a preset's GPU, beside the measured host if there is one."""
-    preset = preset_profile(arguments.gpu, "xeon-4510-120", arguments.model)
-    if arguments.profile is None:
-        return preset
-    return dataclasses.replace(
-        read_profile(Path(arguments.profile)),
-        gpu_name=preset.gpu_name,
-        gpu=preset.gpu,
-        gpu_prefill_attention=preset.gpu_prefill_attention,
-    )
-
-
-def _run(policy: str, arguments: argparse.Namespace, profile: Path) -> dict[str, Any]:
+def _run(policy: str, arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     flags, env = _POLICIES[policy]
-    arrivals = _workload(arguments)
+    arrivals = poisson_arrivals(arguments.requests, arguments.rate, arguments.seed)
+    profile = folder / "profile.json"
+    logs = {engine: folder / f"{policy}-{engine}.jsonl" for engine in ("gpu", "cpu")}
     common = (
         f"--device=emulated:{profile}",
         f"--device-kv-mib={arguments.device_kv_mib}",
         f"--arena-mib={arguments.arena_mib}",
         "--max-model-len=2048",
     )
-    with served_node("demo", *common, *flags, env=env) as node:
-        asyncio.run(_load(node.url, arrivals[:4]))
-        measured = _measured(asyncio.run(_load(node.url, arrivals)), node)
+    records = {f"DUALPACE_{e.upper()}_ENGINE_ITERATION_LOG": str(log) for e, log in logs.items()}
+    with served_node("demo", *common, *flags, env={**env, **records}) as node:
+        with running_on(node_plan(arguments.gpu).gateway.cpus):
+            asyncio.run(send_all(node.url, arrivals[:4]))
+            outcomes = asyncio.run(send_all(node.url, arrivals))
         blocks = [int(node.gauges()[engine, "total_blocks"]) for engine in ("gpu", "cpu")]
-    if policy == "dualpace" and arguments.profile is not None:
-        predicted = _predicted(read_profile(profile), arrivals, *blocks)
+    costs = NodeCosts(read_profile(profile))
+    measured = _measured(outcomes) | _recorded(outcomes, logs, costs)
+    if policy == "dualpace":
+        predicted = _predicted(costs, arrivals, *blocks)
         measured["simulated"] = predicted
         measured["over_simulated"] = {
             name: round(measured[name] / value, 3) for name, value in predicted.items()
@@ -202,25 +167,34 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--gpu", default="rtx-4090")
     parser.add_argument("--model", default="llama-3.1-8b", help="what the emulated GPU computes")
-    parser.add_argument("--profile", help="in which this machine's host was measured")
+    parser.add_argument("--profiles", type=Path, default=Path("build/decoupling"))
     parser.add_argument("--device-kv-mib", type=int, default=112)
     parser.add_argument("--arena-mib", type=int, default=1024)
+    parser.add_argument("--keep", type=Path, help="folder for the profile and engines' records")
     parser.add_argument("--policies", default=",".join(_POLICIES))
     arguments = parser.parse_args()
     results: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        profile = Path(folder) / "profile.json"
-        write_profile(profile, _profile(arguments))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.keep or Path(temporary)
+        folder.mkdir(exist_ok=True)
+        measured = measured_host(arguments.profiles, arguments.gpu)
+        profile = emulated_profile(arguments.gpu, arguments.model, measured)
+        write_profile(folder / "profile.json", profile)
         for policy in arguments.policies.split(","):
-            results[policy] = _run(policy, arguments, profile)
+            results[policy] = _run(policy, arguments, folder)
             print(f"{policy:9} {results[policy]}", flush=True)
     ours, gated = results.get("dualpace"), results.get("lockstep")
     if ours and gated and ours["host_p99_itl"] and gated["host_p99_itl"]:
         ratio = round(ours["host_p99_itl"] / gated["host_p99_itl"], 3)
-        stall = round(ours["host_longest_stall"] / ours["host_mean_itl"], 2)
-        print(f"host P99 ITL, decoupled over lockstep: {ratio}; longest stall: {stall} mean ITLs")
-        results |= {"host_p99_itl_ratio": ratio, "longest_stall_in_mean_itls": stall}
-    facts = {"label": "emulated GPU", "gpu": arguments.gpu, "model": arguments.model}
+        stall = ours["longest_stall_in_iterations"]
+        print(f"host P99 ITL, decoupled over lockstep: {ratio}; longest stall: {stall} iterations")
+        results |= {"host_p99_itl_ratio": ratio}
+    facts = {
+        "label": "emulated GPU",
+        "gpu": arguments.gpu,
+        "model": arguments.model,
+        "cores": str(node_plan(arguments.gpu)),
+    }
     print(json.dumps(results | facts | {"seed": arguments.seed, "rate": arguments.rate}))
 
 

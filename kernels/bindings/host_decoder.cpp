@@ -7,6 +7,8 @@
 #include <nanobind/stl/string_view.h>
 
 #include <deque>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -167,10 +169,39 @@ StepArgs to_args(const Batch& a) {
     return args;
 }
 
+// A Python function as a step calls it: with the interpreter lock, and only until it raises.
+class Serving {
+  public:
+    explicit Serving(nb::handle function) : function_(function) {}
+    void operator()() {
+        if (raised_) return;
+        const nb::gil_scoped_acquire acquire;
+        try {
+            function_();
+        } catch (...) {
+            raised_ = std::current_exception();
+        }
+    }
+    void rethrow() const {
+        if (raised_) std::rethrow_exception(raised_);
+    }
+
+  private:
+    nb::handle function_;
+    std::exception_ptr raised_;
+};
+
+const std::int32_t* checked_flag(const std::optional<ArrayView>& flag) {
+    if (!flag) return nullptr;
+    flag->require_rank({"count"});
+    flag->require_size(0, "count", 1, "it is one word");
+    return flag->int32s();
+}
+
 void step(BoundDecoder& self, nb::handle token_ids, nb::handle rows, nb::handle lengths,
           nb::handle block_tables, nb::handle kv, nb::handle logits, nb::handle best,
           nb::handle finite, bool rounding, std::int64_t num_threads,
-          std::optional<std::string_view> isa) {
+          std::optional<std::string_view> isa, nb::handle flag, nb::handle serve) {
     const Batch batch{{"token_ids", token_ids, Access::kRead},
                       {"rows", rows, Access::kRead},
                       {"lengths", lengths, Access::kRead},
@@ -184,9 +215,18 @@ void step(BoundDecoder& self, nb::handle token_ids, nb::handle rows, nb::handle 
     const StepArgs args = to_args(batch);
     check_num_threads(num_threads);
     const Isa level = resolve_isa(isa ? std::optional(parse_isa(*isa)) : std::nullopt);
-    const nb::gil_scoped_release release;
-    const std::lock_guard lock(self.stepping());
-    decoder.step(args, rounding, static_cast<int>(num_threads), level);
+    if (flag.is_none() != serve.is_none())
+        throw std::invalid_argument("flag, serve: one goes with the other");
+    std::optional<ArrayView> word;
+    if (!flag.is_none()) word.emplace("flag", flag, Access::kRead);
+    Serving serving(serve);
+    const Interruption interruption{checked_flag(word), std::ref(serving)};
+    {
+        const nb::gil_scoped_release release;
+        const std::lock_guard lock(self.stepping());
+        decoder.step(args, rounding, static_cast<int>(num_threads), level, interruption);
+    }
+    serving.rethrow();
 }
 
 }  // namespace
@@ -216,10 +256,11 @@ void bind_host_decoder(nb::module_& module) {
         .def("step", &step, nb::kw_only(), nb::arg("token_ids"), nb::arg("rows"),
              nb::arg("lengths"), nb::arg("block_tables"), nb::arg("kv"), nb::arg("logits"),
              nb::arg("best"), nb::arg("finite"), nb::arg("rounding"), nb::arg("num_threads"),
-             nb::arg("isa").none(),
+             nb::arg("isa").none(), nb::arg("flag").none(), nb::arg("serve").none(),
              nb::sig("def step(self, *, token_ids: object, rows: object, lengths: object, "
                      "block_tables: object, kv: object, logits: object, best: object, finite: "
-                     "object, rounding: bool, num_threads: int, isa: str | None) -> None"))
+                     "object, rounding: bool, num_threads: int, isa: str | None, flag: object | "
+                     "None, serve: object | None) -> None"))
         .def_prop_ro(
             "stage_seconds", [](BoundDecoder& self) { return self.decoder().stage_seconds(); },
             nb::sig("def stage_seconds(self) -> list[float]"),

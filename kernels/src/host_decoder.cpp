@@ -102,7 +102,8 @@ void HostDecoder::check_step(const StepArgs& args) const {
     }
 }
 
-void HostDecoder::step(const StepArgs& args, bool rounding, int num_threads, Isa isa) {
+void HostDecoder::step(const StepArgs& args, bool rounding, int num_threads, Isa isa,
+                       const Interruption& interruption) {
     check_step(args);
     if (args.batch == 0) return;
     const DecodeStep step(*this, windows_, args, memory_, rounding, num_threads, isa);
@@ -111,6 +112,7 @@ void HostDecoder::step(const StepArgs& args, bool rounding, int num_threads, Isa
         step.embed(team);
         watch.stage_ends(Stage::kEmbed);
         for (std::int64_t layer = 0; layer < num_layers(); ++layer) {
+            if (team.index == 0) interruption.poll();
             step.pre_attention(layer, team);
             watch.stage_ends(Stage::kPreAttention);
             step.attention(layer, team);
@@ -118,6 +120,7 @@ void HostDecoder::step(const StepArgs& args, bool rounding, int num_threads, Isa
             step.post_attention(layer, team);
             watch.stage_ends(Stage::kPostAttention);
         }
+        if (team.index == 0) interruption.poll();
         step.head(team);
         watch.stage_ends(Stage::kHead);
     });

@@ -1,8 +1,7 @@
 """The simulated cpu-engine: its scheduler and a clock.
 
-Like the engine, it takes messages between iterations; with `prompt_answers` it answers
-reservations between two layers, too, which decides nothing but when prefills may begin. It does not
-know the device's schedule, only the terms on which assist is lent.
+Like the engine, it takes and answers messages when they come; without `prompt_answers`, between
+iterations alone. It does not know the device's schedule, only the terms on which assist is lent.
 """
 
 from collections.abc import Callable, Iterable
@@ -52,21 +51,20 @@ class HostClock:
 
     def deliver(self, commands: Iterable[Command]) -> None:
         """Take messages from the device."""
-        for command in commands:
-            early = self._prompt_answers and isinstance(command, Reserve | Release)
-            if early and not self._inbox:
-                self._command(command)
-            else:
-                self._inbox.append(command)
+        self._inbox.extend(commands)
         if self._plan is None:
             self._begin()
-        else:
+        elif self._prompt_answers:
+            self._take()
             self._publish()
 
-    def _begin(self) -> None:
+    def _take(self) -> None:
         for command in self._inbox:
             self._command(command)
         self._inbox.clear()
+
+    def _begin(self) -> None:
+        self._take()
         if self._assist:
             self._policy.terms = self._gpu.terms()
         now = self._timeline.now

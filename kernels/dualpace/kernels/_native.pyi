@@ -139,6 +139,8 @@ class HostDecoder:
         rounding: bool,
         num_threads: int,
         isa: str | None,
+        flag: object | None,
+        serve: object | None,
     ) -> None: ...
     @property
     def stage_seconds(self) -> list[float]:

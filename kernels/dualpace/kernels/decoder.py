@@ -4,7 +4,7 @@ Knows tensors and sizes; what they are called in a checkpoint, and who owns KV b
 caller's. Activations are fp32 whatever the weights are held in.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -131,6 +131,8 @@ class HostDecoder:
         num_threads: int,
         rounding: bool = False,
         isa: str | None = None,
+        flag: HostArray | None = None,
+        serve: Callable[[], None] | None = None,
     ) -> None:
         """Write the KV of one token of each of `batch` sequences, and compute what may follow it.
 
@@ -151,6 +153,11 @@ class HostDecoder:
             num_threads: See `paged_attention_decode`.
             rounding: See `PackedLinear.multiply` and `paged_attention_decode`.
             isa: See `paged_attention_decode`.
+            flag: [1] int32, looked at before each layer and before the head.
+            serve: Called there, in the calling thread and with the interpreter lock, where the flag
+                is not zero; all threads wait. It must not touch what the step reads, nor call
+                `step`. What it raises is raised once the step is complete, and it is not called
+                again in this step.
 
         Raises ValueError naming the argument, its size or value, and what is allowed, before
         anything is written. The interpreter lock is released meanwhile.
@@ -168,6 +175,8 @@ class HostDecoder:
             rounding=rounding,
             num_threads=num_threads,
             isa=isa,
+            flag=flag,
+            serve=serve,
         )
 
     @property

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <vector>
 
 #include "dualpace/attention_memory.h"
@@ -85,6 +86,18 @@ enum class Stage { kEmbed, kPreAttention, kAttention, kPostAttention, kHead };
 inline constexpr std::size_t kNumStages = 5;
 using StageSeconds = std::array<double, kNumStages>;
 
+// What a caller wants to do in the middle of a step. Looked at before each layer and before the
+// head, by the thread that called; `serve` runs in it while the others wait. It must not throw, nor
+// touch what the step reads.
+struct Interruption {
+    const std::int32_t* flag = nullptr;  // not zero: call `serve`. Null: never
+    std::function<void()> serve;
+
+    void poll() const {
+        if (flag != nullptr && __atomic_load_n(flag, __ATOMIC_ACQUIRE) != 0) serve();
+    }
+};
+
 // Rows of fp32 that are kept between steps.
 struct StepMemory {
     Scratch hidden, normed, qkv, query, attended, inner, projected, rounded, attention;
@@ -100,7 +113,8 @@ class HostDecoder {
 
     // Throws std::invalid_argument naming the argument, its value and what is allowed, before
     // anything is written. With `rounding`, see linear(). Not for two threads at once.
-    void step(const StepArgs& args, bool rounding, int num_threads, Isa isa);
+    void step(const StepArgs& args, bool rounding, int num_threads, Isa isa,
+              const Interruption& interruption = {});
 
     const DecoderShape& shape() const { return shape_; }
     std::int64_t num_layers() const { return static_cast<std::int64_t>(layers_.size()); }

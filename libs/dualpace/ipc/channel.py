@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from dualpace.core.messages import (
     Cancel,
     EngineEvent,
@@ -72,10 +75,13 @@ class Inbox(Generic[T]):
     def __init__(self, bell: Bell | None = None) -> None:
         self._items: deque[T] = deque()
         self._bell = LocalBell() if bell is None else bell
+        self.flag: npt.NDArray[np.int32] = np.zeros(1, np.int32)
+        """[1]: not zero while something has arrived; for readers that cannot call `drain` now."""
 
     def put(self, item: T) -> None:
         """Add an item; from any thread."""
         self._items.append(item)
+        self.flag[0] = 1
         self._bell.ring()
 
     def wake(self) -> None:
@@ -89,6 +95,7 @@ class Inbox(Generic[T]):
     def drain(self) -> list[T]:
         """Return everything that has arrived, oldest first."""
         self._bell.listen()
+        self.flag[0] = 0
         items: list[T] = []
         while self._items:
             items.append(self._items.popleft())

@@ -5,6 +5,7 @@ attention are, and the native kernels' own step. Neither knows requests or sampl
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -61,10 +62,29 @@ class StepSeconds:
     head: float
 
 
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """What the caller wants to do in the middle of a step, between two layers.
+
+    It runs in the thread that called the step, which waits for it. It must leave alone what the
+    step reads: the batch, its rows of the block tables, their blocks.
+    """
+
+    flag: npt.NDArray[np.int32]
+    """[1]: not zero while there is something to do. Any thread may set it."""
+    serve: Callable[[], None]
+    """Does it, and sets the flag to zero. What it raises ends the step, at once or after it."""
+
+    def poll(self) -> None:
+        """Serve if there is something to do."""
+        if self.flag[0]:
+            self.serve()
+
+
 class HostStep(Protocol):
     """Runs steps over one KV pool and its block tables."""
 
-    def __call__(self, batch: DecodeBatch) -> Logits:
+    def __call__(self, batch: DecodeBatch, interruption: Interruption | None = None) -> Logits:
         """Write the tokens' KV and compute their logits."""
         ...
 
@@ -108,10 +128,11 @@ class StagedStep:
         self._attention = attention
 
     @torch.inference_mode()
-    def __call__(self, batch: DecodeBatch) -> Logits:
+    def __call__(self, batch: DecodeBatch, interruption: Interruption | None = None) -> Logits:
         """See HostStep."""
         tokens = token_batch(batch, self._tables, self._pool.block_size)
-        return Logits(forward(self._decoder, self._pool, self._attention, tokens))
+        poll = None if interruption is None else interruption.poll
+        return Logits(forward(self._decoder, self._pool, self._attention, tokens, at_boundary=poll))
 
     def seconds(self) -> StepSeconds | None:
         """See HostStep."""

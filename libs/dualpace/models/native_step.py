@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 
 from dualpace.models.decoder import Decoder
-from dualpace.models.host_step import DecodeBatch, Logits, StepSeconds
+from dualpace.models.host_step import DecodeBatch, Interruption, Logits, StepSeconds
 from dualpace.models.kv_pool import KvPool
 from dualpace.models.native_decoder import native_decoder
 
@@ -32,7 +32,7 @@ class NativeStep:
         self._num_threads = num_threads
         self._reserve(1)
 
-    def __call__(self, batch: DecodeBatch) -> Logits:
+    def __call__(self, batch: DecodeBatch, interruption: Interruption | None = None) -> Logits:
         """See HostStep. What is returned is overwritten by the next step."""
         size = len(batch.token_ids)
         if size > len(self._best):
@@ -49,6 +49,8 @@ class NativeStep:
             finite=self._finite[:size],
             num_threads=self._num_threads,
             rounding=self._rounding,
+            flag=None if interruption is None else interruption.flag,
+            serve=None if interruption is None else interruption.serve,
         )
         return Logits(logits, self._best[:size], self._finite[:size])
 

@@ -6,6 +6,9 @@ It never waits for the device. Every committed sequence advances in every iterat
 `max_batch`, beyond which they take turns. When host blocks run out, the youngest sequence is
 evicted: the gpu-engine owns it again and recomputes it. It knows block and token ids, not tensors;
 what an iteration may hold, and how it is run, it asks its policy.
+
+Events may come at any time, between `schedule` and `apply` too. What would take a sequence away
+that is being computed then, waits for `apply`; all else holds at once.
 """
 
 from collections import deque
@@ -73,6 +76,11 @@ class HostScheduler:
         self._closed: list[int] = []
         self._last_status: HostStatus | None = None
         self._device_present = False
+        self._computing: frozenset[int] = frozenset()
+        """Requests of the plan whose results have not come yet: their blocks are being written."""
+        self._cancelled: list[int] = []
+        self._recalled: list[int] = []
+        """Those of them that are to end, or to be given back, once the results are there."""
         self.evictions = 0
 
     @property
@@ -158,6 +166,9 @@ class HostScheduler:
 
     def recall(self, request_id: int) -> None:
         """Give a request back with its KV. One that has ended or is on its way back is ignored."""
+        if request_id in self._computing:
+            self._recalled.append(request_id)
+            return
         sequence = self._sequences.get(request_id)
         if sequence is not None and sequence.phase is HostPhase.RUNNING:
             self._give_back(sequence)
@@ -171,6 +182,9 @@ class HostScheduler:
 
     def cancel(self, request_id: int) -> None:
         """Stop a request that is owned here; others are the gpu-engine's to cancel."""
+        if request_id in self._computing:
+            self._cancelled.append(request_id)
+            return
         sequence = self._sequences.get(request_id)
         if sequence is not None and sequence.phase is HostPhase.RUNNING:
             self._finish(sequence, FinishReason.CANCELLED)
@@ -179,7 +193,7 @@ class HostScheduler:
         """Stop every request of a gateway that went away."""
         for sequence in list(self._running):
             if sequence.request is not None and sequence.request.gateway_id == gateway_id:
-                self._finish(sequence, FinishReason.CANCELLED)
+                self.cancel(sequence.request_id)
 
     def device_lost(self, message: str) -> None:
         """The gpu-engine is gone.
@@ -201,6 +215,7 @@ class HostScheduler:
             if sequence.phase is not HostPhase.RUNNING:
                 self._close(sequence)
         self._device_present = False
+        self._recalled.clear()
         self._handoff.clear()
 
     # Decisions.
@@ -230,17 +245,32 @@ class HostScheduler:
         self._running.rotate(-len(rows))
         shape = self._policy.shape([row.position + 1 for row in rows])
         self._started = (now, shape) if rows else None
+        self._computing = frozenset(row.request_id for row in rows)
+        return HostPlan(tuple(rows), self.take_writes(), shape.micro_batches, shape.route)
+
+    def take_writes(self) -> tuple[TableWrite, ...]:
+        """Return the table writes since the last plan; they come before what else is told.
+
+        For events in the middle of an iteration: none is of a sequence that is being computed.
+        """
         writes, self._writes = tuple(self._writes), []
-        return HostPlan(tuple(rows), writes, shape.micro_batches, shape.route)
+        return writes
 
     def apply(self, results: Iterable[Sample | Failure]) -> None:
-        """Take the results of an executed plan."""
+        """Take the results of an executed plan, then what has been held up meanwhile."""
         for result in results:
             sequence = self._sequences[result.request_id]
             if isinstance(result, Failure):
                 self._finish(sequence, result.reason, result.message)
             else:
                 self._apply_sample(sequence, result)
+        self._computing = frozenset()
+        cancelled, self._cancelled = self._cancelled, []
+        recalled, self._recalled = self._recalled, []
+        for request_id in cancelled:
+            self.cancel(request_id)
+        for request_id in recalled:
+            self.recall(request_id)
         if not self._running:
             self._started = None
 
@@ -293,6 +323,8 @@ class HostScheduler:
             range(self.limits.num_slots)
         )
         running = {s.request_id for s in everyone if s.phase is HostPhase.RUNNING}
+        assert self._computing <= running
+        assert self._computing.issuperset((*self._cancelled, *self._recalled))
         assert self._kv_tokens == sum(s.num_tokens for s in everyone)
         assert running == {s.request_id for s in self._running}
         assert len(running) == len(self._running)

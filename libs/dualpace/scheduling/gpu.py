@@ -7,9 +7,9 @@ events from the gateway, the host and the copy engine come in between. It knows 
 ids, not tensors, and nothing of time but what it is told.
 
 Liveness: a request never holds device blocks while it waits for host blocks. Movers go on decoding
-until the host has answered; a request bound for the host gets device blocks only once its host
-blocks are granted. When the device runs out of blocks, the youngest resident is preempted and
-recomputed later.
+until the host has answered, and once more while their KV is copied, so that they miss no iteration;
+a request bound for the host gets device blocks only once its host blocks are granted. When the
+device runs out of blocks, the youngest resident is preempted and recomputed later.
 """
 
 from collections.abc import Iterable, Sequence
@@ -220,7 +220,7 @@ class GpuScheduler:
             if sequence.phase is not Phase.RUNNING:
                 continue  # preempted by an older one just now
             if sequence.request_id in movers:
-                if self._move_out(sequence, out):
+                if self._may_move(sequence) and not self._move_out(sequence, out):
                     continue
             elif sequence.host_granted and not sequence.bound_for_host:
                 self.state.release_host(sequence)
@@ -237,25 +237,35 @@ class GpuScheduler:
                 budget -= count
         return budget
 
-    def _move_out(self, sequence: GpuSequence, out: list[KvCopy]) -> bool:
-        """Start the copy to the host if its reservation is granted, else see to one.
-
-        Until it is granted, decoding goes on.
-        """
+    def _may_move(self, sequence: GpuSequence) -> bool:
+        """Whether the host has room for a mover and for its next token; if not, see to it."""
         if sequence.host is None:
-            # Two tokens of slack, for what is decoded until the answer is here.
-            wanted = min(sequence.num_tokens + 2, sequence.request.max_total_tokens)
+            # Slack for what is decoded until the answer is here, and for the token of the move.
+            wanted = min(sequence.num_tokens + 3, sequence.request.max_total_tokens)
             if self.state.host.has_room(wanted):
                 sequence.host = self.state.host.reserve(sequence.request, wanted)
             return False
         if sequence.host.blocks is None:
             return False
-        if sequence.num_tokens > sequence.host.num_tokens:  # outgrew the reservation meanwhile
+        if sequence.num_tokens + 1 > sequence.host.num_tokens:  # outgrew the reservation meanwhile
             self.state.release_host(sequence)
             return False
-        self.state.start_leaving(sequence)
-        out.append(self._copy(sequence, sequence.computed))
         return True
+
+    def _move_out(self, sequence: GpuSequence, out: list[KvCopy]) -> bool:
+        """Start the copy to the host. Whether it decodes once more meanwhile: where it finds room.
+
+        That token's KV follows the copy layer by layer, like that of a prompt.
+        """
+        assert sequence.lease is not None
+        wanted = self.state.device_blocks_for(sequence.num_tokens)
+        room = wanted - len(sequence.lease) <= self.state.free_device_blocks
+        if room:
+            sequence.bound_for_host = True
+        else:
+            self.state.start_leaving(sequence)
+        out.append(self._copy(sequence, sequence.computed))
+        return room
 
     def _grow(self, sequence: GpuSequence) -> bool:
         """Make room for all known tokens, at the cost of younger residents.
@@ -329,7 +339,7 @@ class GpuScheduler:
                 may_reserve = may_reserve and sequence.host is not None
                 self._blocked = self._blocked or not may_reserve
                 continue
-            if not budget:
+            if not budget and not sequence.kv_on_host:
                 return
             if not self.state.take_device(sequence):
                 self._blocked = True

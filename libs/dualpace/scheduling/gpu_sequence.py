@@ -37,7 +37,7 @@ class GpuSequence(Sequence):
     slot: int | None = None
     host: HostHold | None = None
     bound_for_host: bool = False
-    """Its prefill streams KV to the host, and it is committed with its first token."""
+    """What is computed of it streams KV to the host, and it is committed with its next token."""
     scored: int = 0
     """Prompt tokens whose log-probabilities have been reported, the first one, which has none,
     included."""

@@ -111,6 +111,11 @@ class GpuState:
         tokens = self.total_device_blocks * self.limits.block_size
         return tokens < self.limits.busy_tokens * self.answers.mean
 
+    @property
+    def recalled_blocks(self) -> int:
+        """Device blocks that those will take, at least."""
+        return sum(self.device_blocks_for(s.num_tokens + 1) for s in self.away if s.recall_sent)
+
     def device_blocks_for(self, num_tokens: int) -> int:
         """Return how many device blocks hold `num_tokens` tokens."""
         return blocks_for(num_tokens, self.limits.block_size)

@@ -74,6 +74,11 @@ class NodeView(Protocol):
         """Requests that were called back from the host and have not arrived."""
         ...
 
+    @property
+    def recalled_blocks(self) -> int:
+        """Device blocks that those will take, at least."""
+        ...
+
     def device_blocks_for(self, num_tokens: int) -> int:
         """Return how many device blocks hold `num_tokens` tokens."""
         ...
@@ -259,7 +264,7 @@ class Auto(GpuOnly):
         if view.num_waiting or view.recalls_in_flight >= MAX_RECALLS_IN_FLIGHT:
             return None
         for sequence in away:
-            wanted = view.device_blocks_for(sequence.num_tokens + 1)
+            wanted = view.device_blocks_for(sequence.num_tokens + 1) + view.recalled_blocks
             if self._resident_fits(wanted, self._headroom + self._low, view):
                 return sequence
         return None

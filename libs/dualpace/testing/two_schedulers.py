@@ -7,6 +7,7 @@ same token. The harness checks ownership, order and accounting after each move.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dualpace.core.messages import (
@@ -26,7 +27,7 @@ from dualpace.scheduling.cpu import HostLimits, HostScheduler
 from dualpace.scheduling.gpu import GpuScheduler
 from dualpace.scheduling.gpu_state import GpuLimits
 from dualpace.scheduling.placement import Placement
-from dualpace.scheduling.plan import GpuPlan, HandoffCommit, HostPlan, Sample
+from dualpace.scheduling.plan import GpuPlan, HandoffCommit, HostPlan, Sample, TableWrite
 
 
 def token_for(request_id: int, position: int) -> int:
@@ -54,6 +55,10 @@ class TwoSchedulers:
         self.transfers: list[int] = []
         self.received: dict[int, Received] = {}
         self.max_total: dict[int, int] = {}
+        self.tables: dict[int, tuple[int, ...]] = {}
+        """The host's block tables, by slot."""
+        self._host_plan: HostPlan | None = None
+        self._host_tables: dict[int, tuple[int, ...]] = {}
         self.host.device_joined()
         self._drain_host()
 
@@ -103,10 +108,30 @@ class TwoSchedulers:
         self._drain_gpu()
 
     def host_step(self) -> HostPlan:
-        """One iteration of the cpu-engine."""
-        plan = self.host.schedule(0.0)
+        """One iteration of the cpu-engine, or the end of the one that has begun."""
+        plan = self.host_begin()
+        self.host_end()
+        return plan
+
+    def host_begin(self) -> HostPlan:
+        """Begin an iteration of the cpu-engine, unless one has begun; messages may come then."""
+        if self._host_plan is None:
+            self._host_plan = self.host.schedule(0.0)
+            self._enter(self._host_plan.table_writes)
+            for row in self._host_plan.rows:
+                assert row.token_id == token_for(row.request_id, row.position)
+            self._host_tables = {row.slot: self.tables[row.slot] for row in self._host_plan.rows}
+        return self._host_plan
+
+    def host_end(self) -> None:
+        """End the iteration that has begun, if one has."""
+        plan, self._host_plan = self._host_plan, None
+        if plan is None:
+            return
         for row in plan.rows:
-            assert row.token_id == token_for(row.request_id, row.position)
+            # What was read and written is still the sequence's, and nothing moved meanwhile.
+            assert self.host.slot_of(row.request_id) == row.slot
+            assert self.tables[row.slot] == self._host_tables[row.slot]
         self.host.apply(
             [
                 Sample(row.request_id, token_for(row.request_id, row.position + 1))
@@ -114,7 +139,6 @@ class TwoSchedulers:
             ]
         )
         self._drain_host()
-        return plan
 
     def deliver_to_host(self) -> None:
         """Deliver the oldest command, if there is one."""
@@ -154,6 +178,9 @@ class TwoSchedulers:
             )
             capacity = len(command.host_blocks) * self.host.limits.block_size
             assert capacity >= command.commit.num_tokens
+            assert self.tables[self.host.slot_of(command.commit.request.request_id)] == tuple(
+                command.host_blocks
+            )
             self.host.commit(command.commit, command.tokens[-1])
         elif isinstance(command, Reserve):
             assert command.num_tokens <= self.max_total[command.request_id]
@@ -171,7 +198,14 @@ class TwoSchedulers:
         self.to_host.extend(outbox.commands)
         self._receive(outbox.events)
 
+    def _enter(self, writes: Iterable[TableWrite]) -> None:
+        for write in writes:
+            kept = self.tables.get(write.slot, ())[: write.first]
+            assert len(kept) == write.first
+            self.tables[write.slot] = kept + write.blocks
+
     def _drain_host(self) -> None:
+        self._enter(self.host.take_writes())
         outbox = self.host.drain()
         self.to_gpu.extend(outbox.handoff)
         self._receive(outbox.events)

@@ -1,7 +1,9 @@
 """The native step computes what the decoder's stages in torch compute, for every model it takes."""
 
+import time
 from collections.abc import Iterator
 from functools import cache
+from threading import Event, Timer
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from dualpace.models import Decoder, KvPool, TorchPagedAttention, load_decoder
 from dualpace.models.host_step import (
     DecodeBatch,
     HostStep,
+    Interruption,
     StagedStep,
     UnsupportedModelError,
     host_step,
@@ -60,10 +63,13 @@ def make_pool(model: Decoder, dtype: torch.dtype) -> tuple[KvPool, np.ndarray]:
     return pool, tables.numpy()
 
 
-def run(step: HostStep, vocab: int, rows: list[int]) -> torch.Tensor:
+def run(
+    step: HostStep, vocab: int, rows: list[int], interruption: Interruption | None = None
+) -> torch.Tensor:
     tokens = np.array([(7 * row + 3) % vocab for row in rows], dtype=np.int64)
     lengths = np.array([LENGTHS[row] for row in rows], dtype=np.int32)
-    logits = step(DecodeBatch(token_ids=tokens, rows=np.array(rows, np.int32), lengths=lengths))
+    batch = DecodeBatch(token_ids=tokens, rows=np.array(rows, np.int32), lengths=lengths)
+    logits = step(batch, interruption)
     if logits.best is not None and logits.finite is not None:
         assert logits.best.tolist() == logits.values.argmax(-1).tolist()
         assert logits.finite.all()
@@ -194,3 +200,76 @@ def test_wrong_batches_are_named_and_write_nothing() -> None:
         with pytest.raises(ValueError, match=message):
             step(wrong)
     assert torch.equal(before.nan_to_num(), pool.tensor.nan_to_num())
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize("staged", [False, True], ids=["native", "staged"])
+def test_a_step_is_interrupted_between_layers_and_computes_the_same(
+    staged: bool, num_threads: int
+) -> None:
+    model = decoder("llama3_rope")
+    vocab, every = model.config.vocab_size, list(range(len(LENGTHS)))
+
+    def make_step() -> HostStep:
+        pool, tables = make_pool(model, torch.float32)
+        if staged:
+            return StagedStep(model, pool, tables, TorchPagedAttention())
+        return NativeStep(model, pool, tables, num_threads)
+
+    expected = run(make_step(), vocab, every)
+    for wanted, most, times in ((0, 99, 0), (1, 1, 1), (1, 99, model.num_layers + 1)):
+        flag = np.array([wanted], np.int32)
+        served: list[float] = []
+
+        def serve(flag=flag, served=served, most=most) -> None:  # type: ignore[no-untyped-def]
+            served.append(torch.ones(3).sum().item())  # the interpreter, and torch, are there
+            flag[0] = len(served) < most
+
+        assert torch.equal(run(make_step(), vocab, every, Interruption(flag, serve)), expected)
+        assert len(served) == times
+
+
+def test_a_step_is_interrupted_from_another_thread() -> None:
+    model = decoder("llama3_rope")
+    pool, tables = make_pool(model, torch.float32)
+    step, flag, ended = NativeStep(model, pool, tables, 2), np.zeros(1, np.int32), Event()
+
+    def serve() -> None:
+        flag[0] = 0
+        ended.set()
+
+    def ring() -> None:
+        flag[0] = 1
+
+    timer = Timer(0.02, ring)
+    timer.start()
+    deadline = time.monotonic() + 20
+    while not ended.is_set():
+        run(step, model.config.vocab_size, [0, 4], Interruption(flag, serve))
+        assert time.monotonic() < deadline
+    timer.join()
+
+
+def test_what_an_interruption_raises_comes_out_and_the_step_can_go_on() -> None:
+    model = decoder("llama3_rope")
+    pool, tables = make_pool(model, torch.float32)
+    step, flag = NativeStep(model, pool, tables, 2), np.ones(1, np.int32)
+    calls = []
+
+    def serve() -> None:
+        calls.append(1)
+        raise KeyError("seven")
+
+    with pytest.raises(KeyError, match="seven"):
+        run(step, model.config.vocab_size, [0, 1], Interruption(flag, serve))
+    assert len(calls) == 1
+    assert run(step, model.config.vocab_size, [0, 1]).isfinite().all()
+
+
+def test_a_flag_is_one_word() -> None:
+    model = decoder("llama3_rope")
+    pool, tables = make_pool(model, torch.float32)
+    step = NativeStep(model, pool, tables, 2)
+    for wrong in (np.zeros(2, np.int32), np.zeros(1, np.int64)):
+        with pytest.raises(ValueError, match="flag: "):
+            run(step, model.config.vocab_size, [0], Interruption(wrong, lambda: None))  # type: ignore[arg-type]

@@ -1,6 +1,5 @@
 """Routing learns: from wrong profiles, new profiles, noise and outliers."""
 
-import dataclasses
 import random
 from collections.abc import Iterable
 
@@ -8,12 +7,12 @@ import pytest
 
 from dualpace.core.assist import CLOSED, AssistTerms
 from dualpace.scheduling.cost import NodeCosts
-from dualpace.scheduling.curves import Curve, Grid
 from dualpace.scheduling.live_policy import LivePolicy
 from dualpace.scheduling.presets import preset_profile
-from dualpace.scheduling.profile import Profile, StageTimes
+from dualpace.scheduling.profile import Profile
 from dualpace.scheduling.route import Route
 from dualpace.scheduling.routing import RouteCosts
+from dualpace.testing.skewed_profiles import skewed
 
 TRUE = preset_profile("rtx-4090", "xeon-4510-120", "llama-3.1-8b")
 TRUTH = RouteCosts(NodeCosts(TRUE))
@@ -21,23 +20,8 @@ IDLE = AssistTerms(open=True)
 CELLS = [(rows, context) for rows in (1, 2, 4, 8, 16, 32, 64, 128, 256) for context in (128, 1024)]
 
 
-def times(stages: StageTimes, factor: float) -> StageTimes:
-    def scaled(curve: Curve) -> Curve:
-        return Curve(curve.x, tuple(ms * factor for ms in curve.ms))
-
-    return StageTimes(
-        pre_attention=scaled(stages.pre_attention),
-        post_attention=scaled(stages.post_attention),
-        head=scaled(stages.head),
-        decode_attention=Grid(
-            stages.decode_attention.rows, tuple(map(scaled, stages.decode_attention.curves))
-        ),
-        step_overhead_ms=stages.step_overhead_ms * factor,
-    )
-
-
 def wrong(host: float, gpu: float) -> Profile:
-    return dataclasses.replace(TRUE, host=times(TRUE.host, host), gpu=times(TRUE.gpu, gpu))
+    return skewed(TRUE, host=host, gpu=gpu)
 
 
 def truth(route: Route, rows: int, context: int) -> float:

@@ -86,6 +86,24 @@ def test_requests_come_back_when_the_device_has_room_and_stay() -> None:
     assert moves <= 2 * 16
 
 
+def test_requests_on_their_way_back_count_when_more_are_called() -> None:
+    """The device keeps its headroom when all of them have arrived."""
+    node = make_node()
+    for request_id in range(8):
+        node.submit(make_request(request_id, prompt=40, new=30))
+    for request_id in range(8, 16):
+        node.submit(make_request(request_id, prompt=40, new=100))
+    most = 0
+    while node.gpu.state.sequences or node.host.num_sequences:
+        node.gpu_step()
+        state = node.gpu.state
+        most = max(most, state.recalls_in_flight)
+        if state.recalls_in_flight:
+            assert state.free_device_blocks - state.recalled_blocks >= (0.2 + 0.1) * 100
+        round_of(node)
+    assert most == 2
+
+
 def test_a_nearly_full_device_moves_its_youngest_out_instead_of_recomputing() -> None:
     node = make_node(device_blocks=60)
     for request_id in range(4):
@@ -98,6 +116,31 @@ def test_a_nearly_full_device_moves_its_youngest_out_instead_of_recomputing() ->
     assert node.gpu.state.preemptions == 0
     assert left[-1] > 0  # the oldest stayed
     assert 0 in {s.request_id for s in node.gpu.state.running}
+    node.run_to_end()
+
+
+def test_a_mover_misses_no_iteration() -> None:
+    """It decodes while it is copied, and the host has it when that iteration ends."""
+    node = make_node(device_blocks=60)
+    for request_id in range(4):
+        node.submit(make_request(request_id, prompt=40, new=100))
+    moved = 0
+    for _ in range(90):
+        running = {s.request_id for s in node.gpu.state.running}
+        tokens = {k: len(r.tokens) for k, r in node.received.items()}
+        plan = node.gpu_step()
+        for copy in plan.copies_out:
+            moved += 1
+            assert copy.request_id in running
+            assert len(node.received[copy.request_id].tokens) == tokens[copy.request_id] + 1
+            assert copy.request_id in {s.request_id for s in node.gpu.state.away}
+        while node.to_host:
+            node.deliver_to_host()
+        node.host_step()
+        while node.to_gpu:
+            node.deliver_to_gpu()
+        node.check()
+    assert moved > 1
     node.run_to_end()
 
 

@@ -3,6 +3,8 @@
 Nothing is lost, owned twice, leaked or left hanging.
 """
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -74,14 +76,21 @@ def test_every_request_completes(placement: str) -> None:
     assert_idle(node)
 
 
+STEPS: dict[str, Callable[[TwoSchedulers], object]] = {
+    "gpu": TwoSchedulers.gpu_step,
+    "gpu_async": lambda node: node.gpu_step(finish_transfers=False),
+    "transfers": TwoSchedulers.finish_transfers,
+    "host": TwoSchedulers.host_step,
+    "host_begin": TwoSchedulers.host_begin,
+    "to_host": TwoSchedulers.deliver_to_host,
+    "to_gpu": TwoSchedulers.deliver_to_gpu,
+}
 SIZES = st.tuples(st.integers(1, 40), st.integers(1, 24))
 MOVES = st.lists(
     st.one_of(
         st.tuples(st.just("submit"), SIZES),
         st.tuples(
-            st.sampled_from(
-                ["gpu", "gpu_async", "transfers", "host", "to_host", "to_gpu", "cancel"]
-            ),
+            st.sampled_from([*STEPS, "cancel"]),
             st.tuples(st.integers(0, 30), st.just(0)),
         ),
     ),
@@ -119,23 +128,14 @@ def test_any_interleaving_keeps_the_books_and_ends(
         if move == "submit":
             requests.append(make_request(len(requests), prompt=a, new=b))
             node.submit(requests[-1])
-        elif move == "gpu":
-            node.gpu_step()
-        elif move == "gpu_async":
-            node.gpu_step(finish_transfers=False)
-        elif move == "transfers":
-            node.finish_transfers()
-        elif move == "host":
-            node.host_step()
-        elif move == "to_host":
-            node.deliver_to_host()
-        elif move == "to_gpu":
-            node.deliver_to_gpu()
+        elif move != "cancel":
+            STEPS[move](node)
         elif a < len(requests):
             cancelled.add(a)
             node.cancel(a)
         node.check()
     node.finish_transfers()
+    node.host_end()
     node.run_to_end()
     for request in requests:
         if request.request_id in cancelled:

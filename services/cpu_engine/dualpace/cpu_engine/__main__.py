@@ -10,6 +10,7 @@ import torch
 from dualpace.checkpoint import Checkpoint, open_checkpoint
 from dualpace.core.clock import SystemClock
 from dualpace.core.errors import PeerLostError
+from dualpace.core.iteration_log import open_iteration_log
 from dualpace.core.process import StopRequest
 from dualpace.core.request import Engine
 from dualpace.core.service import service_main
@@ -119,6 +120,7 @@ def _run(
             borrower=routing.borrower,
             profile=routing.profile,
             lockstep=_lockstep(settings, arena),
+            iterations=open_iteration_log(settings.iteration_log),
             arena=arena,
             inbox=inbox,
             gateways=gateways,

@@ -22,7 +22,7 @@ from dualpace.models.assist_tensors import AssistTensors
 from dualpace.models.attention import PagedAttention
 from dualpace.models.decoder import Decoder
 from dualpace.models.forward import TokenBatch, attend
-from dualpace.models.host_step import token_batch
+from dualpace.models.host_step import Interruption, token_batch
 from dualpace.scheduling.plan import Failure, HostPlan, HostRow, Sample
 
 log = logging.getLogger(__name__)
@@ -81,7 +81,9 @@ class AssistedStep:
             return CLOSED
         return self._region.terms()
 
-    def run(self, plan: HostPlan) -> list[Sample | Failure] | None:
+    def run(
+        self, plan: HostPlan, interruption: Interruption | None = None
+    ) -> list[Sample | Failure] | None:
         """Advance the plan's rows by one token. None: the caller must compute them itself."""
         if not self._fits(plan.micro_batches):
             return None
@@ -92,6 +94,8 @@ class AssistedStep:
             self._enter(batch)
             batch.channel.call(0, len(batch.rows))
         for layer in range(self._decoder.num_layers):
+            if interruption is not None:
+                interruption.poll()
             for batch in batches:
                 if not self._answered(batch, deadline_s):
                     self._give_up(layer)

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from dualpace.core.assist import AssistTerms
 from dualpace.cpu_engine.assist import AssistedStep
+from dualpace.models.host_step import Interruption
 from dualpace.scheduling.plan import Failure, HostPlan, Sample
 
 
@@ -20,7 +21,9 @@ class Borrower(Protocol):
         """Tell the policy what is offered now, before it is asked."""
         ...
 
-    def run(self, plan: HostPlan) -> list[Sample | Failure] | None:
+    def run(
+        self, plan: HostPlan, interruption: Interruption | None = None
+    ) -> list[Sample | Failure] | None:
         """Run a plan with the device's help. None: it has to be computed here, all of it."""
         ...
 
@@ -36,9 +39,11 @@ class NoBorrowing:
         """Nobody asks."""
         del device_present
 
-    def run(self, plan: HostPlan) -> list[Sample | Failure] | None:
+    def run(
+        self, plan: HostPlan, interruption: Interruption | None = None
+    ) -> list[Sample | Failure] | None:
         """No help."""
-        del plan
+        del plan, interruption
         return None
 
     def gauges(self) -> dict[str, float]:
@@ -57,9 +62,11 @@ class Borrowing:
         """Tell the policy."""
         self._policy.terms = self._step.terms(device_present=device_present)
 
-    def run(self, plan: HostPlan) -> list[Sample | Failure] | None:
+    def run(
+        self, plan: HostPlan, interruption: Interruption | None = None
+    ) -> list[Sample | Failure] | None:
         """Try it."""
-        return self._step.run(plan)
+        return self._step.run(plan, interruption)
 
     def gauges(self) -> dict[str, float]:
         """Numbers for metrics."""

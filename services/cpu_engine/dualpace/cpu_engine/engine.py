@@ -1,6 +1,7 @@
 """The cpu-engine's loop.
 
-Receive, schedule, run, publish. Runs in the main thread, on its own clock.
+Receive, schedule, run, publish. Runs in the main thread, on its own clock. Messages that come in
+the middle of an iteration are taken, and answered, between two of its layers.
 
 It depends on no peer: commands come through the inbox when they come, tokens go straight to their
 gateway, and a gpu-engine that is slow, stopped or gone changes nothing for the requests owned here.
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from dualpace.core.clock import Clock
+from dualpace.core.iteration_log import Iteration, IterationLog
 from dualpace.core.messages import (
     Cancel,
     Commit,
@@ -36,6 +38,7 @@ from dualpace.ipc.channel import (
 )
 from dualpace.ipc.lockstep import Lockstep
 from dualpace.ipc.pulse import Pulse
+from dualpace.models.host_step import Interruption
 from dualpace.scheduling.cpu import HostScheduler
 from dualpace.scheduling.plan import Failure, HostPlan, Sample, TableWrite
 
@@ -49,7 +52,7 @@ class Runner(Protocol):
         """Enter newly held blocks into the block tables."""
         ...
 
-    def execute(self, plan: HostPlan) -> list[Sample | Failure]:
+    def execute(self, plan: HostPlan, interruption: Interruption) -> list[Sample | Failure]:
         """Advance every row by one token, and commit the step to the sequence table."""
         ...
 
@@ -75,8 +78,10 @@ class CpuEngine:
         borrower: Borrower | None = None,
         profile: ProfileFile | None = None,
         lockstep: Lockstep | None = None,
+        iterations: IterationLog | None = None,
     ) -> None:
         self._lockstep = lockstep
+        self._iterations = iterations
         self._profile = profile
         self._borrower = NoBorrowing() if borrower is None else borrower
         self._scheduler = scheduler
@@ -87,6 +92,7 @@ class CpuEngine:
         self._device = device
         self._grammars = grammars
         self._clock = clock
+        self._interruption = Interruption(inbox.flag, self._answer)
         self._pulse = Pulse(arena.heartbeat(Engine.CPU), gateways, clock, self.gauges)
         self._session: int | None = None
         """The handoff session with the gpu-engine, as far as the inbox has told."""
@@ -105,20 +111,21 @@ class CpuEngine:
 
     def step(self) -> bool:
         """One iteration. Returns whether there was anything to compute."""
-        for item in self._inbox.drain():
-            self._receive(item)
+        self._take()
         if self._profile is not None:
             self._profile.poll()
         self._borrower.hear(device_present=self._session is not None)
-        plan = self._scheduler.schedule(self._clock.now())
+        began_s = self._clock.now()
+        plan = self._scheduler.schedule(began_s)
         self._runner.write_tables(plan.table_writes)
         if plan.rows:
             if self._lockstep is not None:
                 self._lockstep.begin()
-            self._scheduler.apply(self._runner.execute(plan))
+            self._scheduler.apply(self._runner.execute(plan, self._interruption))
             if self._lockstep is not None:
                 self._lockstep.end()
             self._tokens += len(plan.rows)
+            self._note(plan, began_s)
         self._publish()
         self._pulse.beat(busy=bool(plan.rows))
         return bool(plan.rows)
@@ -141,6 +148,29 @@ class CpuEngine:
             **self._runner.gauges(),
             **({} if self._profile is None else self._profile.gauges()),
         }
+
+    def _note(self, plan: HostPlan, began_s: float) -> None:
+        if self._iterations is not None:
+            self._iterations.note(
+                Iteration(
+                    begin_s=began_s,
+                    end_s=self._clock.now(),
+                    requests=[row.request_id for row in plan.rows],
+                    rows=len(plan.rows),
+                    kv_tokens=sum(row.position + 1 for row in plan.rows),
+                    route=plan.route.name.lower(),
+                )
+            )
+
+    def _take(self) -> None:
+        for item in self._inbox.drain():
+            self._receive(item)
+
+    def _answer(self) -> None:
+        """Take and answer what has come while an iteration is under way."""
+        self._take()
+        self._runner.write_tables(self._scheduler.take_writes())
+        self._publish()
 
     def _receive(self, item: CpuInput) -> None:
         if isinstance(item, Cancel):

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from dualpace.cpu_engine.batches import decode_batch
 from dualpace.cpu_engine.borrowing import Borrower, NoBorrowing
 from dualpace.ipc.arena import Arena
-from dualpace.models.host_step import HostStep, Logits
+from dualpace.models.host_step import HostStep, Interruption, Logits
 from dualpace.sampling.row_sampler import Greatest, RowSampler, SampleRow
 from dualpace.sampling.slot_state import GrammarSource
 from dualpace.scheduling.plan import Failure, HostPlan, HostRow, Sample, TableWrite
@@ -49,16 +49,19 @@ class HostRunner:
             end = write.first + len(write.blocks)
             self._arena.block_tables[write.slot, write.first : end] = write.blocks
 
-    def execute(self, plan: HostPlan) -> list[Sample | Failure]:
+    def execute(
+        self, plan: HostPlan, interruption: Interruption | None = None
+    ) -> list[Sample | Failure]:
         """Advance every row by one token, and commit the step."""
-        results = None if plan.route is Route.HOST else self._borrower.run(plan)
+        lent = plan.route is not Route.HOST
+        results = self._borrower.run(plan, interruption) if lent else None
         if results is None:
-            results = self._compute(plan)
+            results = self._compute(plan, interruption)
         self._commit(plan, results)
         return results
 
-    def _compute(self, plan: HostPlan) -> list[Sample | Failure]:
-        logits = self._step(decode_batch(plan.rows))
+    def _compute(self, plan: HostPlan, interruption: Interruption | None) -> list[Sample | Failure]:
+        logits = self._step(decode_batch(plan.rows), interruption)
         rows = [self._sample_row(row) for row in plan.rows]
         return self._sampler.sample(logits.values, rows, _greatest(logits))
 

@@ -52,6 +52,10 @@ class CpuEngineSettings(ServiceSettings):
     lockstep: bool = setting(
         "Keep step with the gpu-engine's iterations: for measuring what that costs.", default=False
     )
+    iteration_log: str | None = setting(
+        "File for a line of JSON for each iteration: when, and what it held; for measurements.",
+        default=None,
+    )
     threads: int = setting(
         "Compute threads; 0 takes one for each CPU that `cores` gives to compute, or, if that is"
         " off, for each allowed core, less one where those are over two.",

@@ -10,6 +10,7 @@ import torch
 from dualpace.checkpoint import Checkpoint, open_checkpoint
 from dualpace.core.clock import SystemClock
 from dualpace.core.errors import CapacityError, SettingsError
+from dualpace.core.iteration_log import open_iteration_log
 from dualpace.core.process import StopRequest
 from dualpace.core.request import Engine
 from dualpace.core.service import service_main
@@ -132,6 +133,7 @@ def _run(settings: GpuEngineSettings, node: _Node, stop: StopRequest) -> None:
             runner=_runner(settings, node, host_pool, lending),
             lender=lending,
             lockstep=_lockstep(settings, node.arena),
+            iterations=open_iteration_log(settings.iteration_log),
             arena=node.arena,
             inbox=inbox,
             gateways=gateways,

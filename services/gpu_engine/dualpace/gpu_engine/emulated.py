@@ -1,7 +1,8 @@
 """A GPU that is not there: scheduler, channels and KV copies are real, compute is a wait.
 
 Iterations and assist calls take the time that a profile says; the thread sleeps meanwhile, so that
-the host's cores are the cpu-engine's. Tokens follow from request and position alone, and text is
+the host's cores are the cpu-engine's. What the profile says of an iteration's bookkeeping is left
+to the engine's loop, whose own is real. Tokens follow from request and position alone, and text is
 nonsense. For measuring how engines get along, never for serving.
 """
 
@@ -50,13 +51,14 @@ class EmulatedRunner:
         self._at_boundary = at_boundary
 
     def execute(self, plan: GpuPlan) -> list[Result]:
-        """Wait as long as the plan would take, boundary by boundary; copies are made."""
+        """Wait as long as the plan would take, boundary by boundary; copies are made meanwhile."""
+        due_s = time.perf_counter()
         self._copies.start(plan)
         if not plan.rows:
             return []
         streams = [row for row in plan.rows if row.stream_to is not None]
-        share_s = self._costs.step_s(work_of(plan)) / (self._num_layers + 1)
-        due_s = time.perf_counter()
+        compute_s = self._costs.step_s(work_of(plan)) - self._costs.step_overhead_s
+        share_s = compute_s / (self._num_layers + 1)
         for layer in range(self._num_layers):
             due_s += self._boundary_s()
             if streams:

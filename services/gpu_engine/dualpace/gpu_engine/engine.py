@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Protocol, get_args
 
 from dualpace.core.clock import Clock
+from dualpace.core.iteration_log import Iteration, IterationLog
 from dualpace.core.messages import (
     Cancel,
     FinishEvent,
@@ -35,6 +36,7 @@ from dualpace.ipc.channel import (
 from dualpace.ipc.codec import encoded_size
 from dualpace.ipc.lockstep import Lockstep
 from dualpace.ipc.pulse import Pulse
+from dualpace.scheduling.cost import work_of
 from dualpace.scheduling.gpu import GpuScheduler
 from dualpace.scheduling.plan import GpuPlan, HandoffCommit, Result
 
@@ -71,8 +73,10 @@ class GpuEngine:
         vocab_size: int,
         lender: Lender | None = None,
         lockstep: Lockstep | None = None,
+        iterations: IterationLog | None = None,
     ) -> None:
         self._lockstep = lockstep
+        self._iterations = iterations
         self._lender = NoLending() if lender is None else lender
         self._scheduler = scheduler
         self._runner = runner
@@ -107,6 +111,7 @@ class GpuEngine:
             self._lender.ran(plan, self._clock.now() - started_s)
             self._tokens += plan.num_tokens
             self._returns += len(plan.copies_in)
+            self._note(plan, started_s)
         for request_id in self._runner.completed_transfers():
             self._scheduler.transfer_done(request_id)
         self._publish()
@@ -133,6 +138,19 @@ class GpuEngine:
             "host_connected": state.host.connected,
             **self._lender.gauges(),
         }
+
+    def _note(self, plan: GpuPlan, began_s: float) -> None:
+        if self._iterations is not None and plan.rows:
+            work = work_of(plan)
+            self._iterations.note(
+                Iteration(
+                    begin_s=began_s,
+                    end_s=self._clock.now(),
+                    requests=[row.request_id for row in plan.rows if row.samples],
+                    rows=work.rows,
+                    kv_tokens=work.kv_tokens,
+                )
+            )
 
     def _receive(self, item: GpuInput) -> None:
         if isinstance(item, Submit):
@@ -201,10 +219,11 @@ class GpuEngine:
 
     def _publish(self) -> None:
         outbox = self._scheduler.drain()
-        if outbox.events:
-            self._gateways.post(outbox.events)
+        # The host first: a commit that misses the beginning of its iteration waits for all of it.
         if outbox.commands and self._session is not None:
             self._host.post(self._session, list(self._with_tokens(outbox.commands)))
+        if outbox.events:
+            self._gateways.post(outbox.events)
 
     def _with_tokens(
         self, commands: Iterable[HandoffCommand | HandoffCommit]

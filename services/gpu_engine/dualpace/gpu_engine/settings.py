@@ -62,6 +62,10 @@ class GpuEngineSettings(ServiceSettings):
     lockstep: bool = setting(
         "Keep step with the cpu-engine's iterations: for measuring what that costs.", default=False
     )
+    iteration_log: str | None = setting(
+        "File for a line of JSON for each iteration: when, and what it held; for measurements.",
+        default=None,
+    )
     threads: int = setting("Compute threads on the host; 0 takes every allowed CPU.", default=0)
 
     def __post_init__(self) -> None:

@@ -1,0 +1,168 @@
+"""Whether the router takes the faster way, cell by cell: real iterations, emulated device.
+
+    PYTHONPATH=bench python -m assist.route_cells [--rounds 9]
+
+In each cell (batch, context) both ways of running an iteration are measured: every stage on this
+host, and the dense ones lent to an emulated GPU in another process. Then a policy is given the
+profile and runs iterations of random cells; what it would choose in each is held against the
+measured times. The same with profiles in which one side is wrong by a factor. A policy *holds* when
+its way is the faster one in 95 % of the cells, and nowhere more than 10 % slower than the best.
+Cells whose two ways are closer than the measurement's spread count as either. The last line is one
+JSON object; times are milliseconds.
+"""
+
+import argparse
+import copy
+import json
+import random
+import statistics
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from assist.cells import Cell, CellNode, cell_node, forced
+from decoupling.profiles import emulated_profile, measured_host, node_plan
+
+from dualpace.profiles import write_profile
+from dualpace.scheduling.live_policy import LivePolicy
+from dualpace.scheduling.profile import Profile
+from dualpace.scheduling.route import Route
+from dualpace.testing.skewed_profiles import skewed
+
+_ROUTES = (Route.HOST, Route.ASSIST)
+_LOOK_EVERY = 5
+_SKEWS = {
+    "as measured": (1.0, 1.0),
+    "host 3 x too slow": (3.0, 1.0),
+    "host 3 x too fast": (1 / 3, 1.0),
+    "device 3 x too slow": (1.0, 3.0),
+    "device 3 x too fast": (1.0, 1 / 3),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A policy's choices against the measured times."""
+
+    right: float
+    """Share of the cells in which it takes the faster way."""
+    worst: float
+    """Its way's time over the best, in the worst cell."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether that is good enough."""
+        return self.right >= 0.95 and self.worst <= 1.1
+
+
+Times = Mapping[Cell, Mapping[Route, float]]
+
+
+def measure(node: CellNode, cells: list[Cell], rounds: int) -> Times:
+    """Return the median seconds of each cell on each route; routes take turns."""
+    times: dict[Cell, dict[Route, float]] = {}
+    for cell in cells:
+        samples: dict[Route, list[float]] = {route: [] for route in _ROUTES}
+        for _ in range(rounds + 1):
+            for route in _ROUTES:
+                samples[route].append(node.run(cell, forced(cell, route)))
+        times[cell] = {route: statistics.median(taken[1:]) for route, taken in samples.items()}
+    return times
+
+
+def judge(policy: LivePolicy, times: Times) -> Verdict:
+    """Ask a policy about every cell, without its noticing."""
+    asked = copy.deepcopy(policy)
+    right, worst = 0, 1.0
+    for cell, by_route in times.items():
+        chosen = by_route[asked.shape(cell.kv_tokens).route]
+        best = min(by_route.values())
+        right += chosen == best
+        worst = max(worst, chosen / best)
+    return Verdict(right / len(times), worst)
+
+
+def learn(
+    node: CellNode, profile: Profile, times: Times, steps: int, seed: int
+) -> Iterator[tuple[int, Verdict]]:
+    """Run iterations of random cells; yield how many were run, and what the policy chooses then."""
+    draw = random.Random(seed)  # noqa: S311 - a workload, the same in every run
+    policy = LivePolicy(profile)
+    policy.terms = node.assisted.terms(device_present=True)
+    cells = list(times)
+    yield 0, judge(policy, times)
+    for step in range(1, steps + 1):
+        node.step(policy, draw.choice(cells))
+        if step % _LOOK_EVERY == 0:
+            yield step, judge(policy, times)
+
+
+def summary(course: list[tuple[int, Verdict]]) -> dict[str, float | int | None]:
+    """Return how a policy did at first and at last, and from which step on it holds."""
+    holds_from: int | None = None
+    for step, verdict in reversed(course):
+        if not verdict.holds:
+            break
+        holds_from = step
+    return {
+        "right_at_first": round(course[0][1].right, 3),
+        "right_at_last": round(course[-1][1].right, 3),
+        "worst_at_last": round(course[-1][1].worst, 3),
+        "holds_from_step": holds_from,
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    raw = argparse.RawTextHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("--profiles", type=Path, default=Path("build/decoupling"))
+    parser.add_argument("--gpu", default="rtx-4090")
+    parser.add_argument("--model", default="llama-3.1-8b", help="what the emulated GPU computes")
+    parser.add_argument("--batches", default="1,2,4,8,16,32,64")
+    parser.add_argument("--contexts", default="64,256,1024")
+    parser.add_argument("--most-kv-tokens", type=int, default=33_000)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    sizes = [[int(n) for n in text.split(",")] for text in (arguments.batches, arguments.contexts)]
+    cells = [
+        Cell(batch, context)
+        for batch in sizes[0]
+        for context in sizes[1]
+        if batch * (context + 16) <= arguments.most_kv_tokens
+    ]
+    measured = measured_host(arguments.profiles, arguments.gpu)
+    profile = emulated_profile(arguments.gpu, arguments.model, measured)
+    results: dict[str, dict[str, float | int | None]] = {}
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        run_dir = Path(folder)
+        write_profile(run_dir / "profile.json", profile)
+        with cell_node(
+            run_dir,
+            run_dir / "profile.json",
+            most=max(sizes[0]),
+            kv_tokens=arguments.most_kv_tokens,
+            plan=node_plan(arguments.gpu),
+        ) as node:
+            times = measure(node, cells, arguments.rounds)
+            for cell, by_route in times.items():
+                host, assist = (1e3 * by_route[route] for route in _ROUTES)
+                print(f"{cell.batch:4} x {cell.context:5}: host {host:7.2f}, assist {assist:7.2f}")
+            for name, (host, gpu) in _SKEWS.items():
+                wrong = skewed(profile, host=host, gpu=gpu)
+                course = list(learn(node, wrong, times, arguments.steps, arguments.seed))
+                results[name] = summary(course)
+                print(f"{name:20} {results[name]}", flush=True)
+            misses = node.assisted.misses
+    cells_ms = [
+        [c.batch, c.context, *(round(1e3 * t[r], 3) for r in _ROUTES)] for c, t in times.items()
+    ]
+    facts = {"label": "emulated GPU", "gpu": arguments.gpu, "model": arguments.model}
+    print(json.dumps(facts | {"cells": cells_ms, "assist_misses": misses, "policies": results}))
+
+
+if __name__ == "__main__":
+    main()

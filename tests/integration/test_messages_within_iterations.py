@@ -1,0 +1,218 @@
+"""Messages that reach the cpu-engine in the middle of an iteration are answered there.
+
+The device steps between any two layers of the host, so everything that can happen to a request
+happens to one that is being computed. Tokens stay those of the reference.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+from dualpace.checkpoint import open_checkpoint
+from dualpace.core.messages import Cancel, Reserve, Reserved
+from dualpace.core.request import FinishReason
+from dualpace.ipc.channel import CpuInput, DeviceLeft, GatewayLeft
+from dualpace.models.decoder import Decoder
+from dualpace.models.host_attention import host_attention
+from dualpace.models.host_linear import host_linear
+from dualpace.models.loader import load_decoder
+from dualpace.scheduling.route import Route
+from dualpace.testing.gold import tiny_model, tiny_prompts
+from dualpace.testing.in_process import GATEWAY_ID, InProcessNode, NodeSizes
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the host computes."""
+
+    model: str
+    native: bool
+    routes: tuple[Route, ...] = (Route.HOST,)
+
+
+WAYS = {
+    "whole steps": Way("llama3_rope", native=True),
+    "stage by stage": Way("llama3_rope", native=False),
+    "mixture of experts": Way("qwen3_moe", native=True),
+    "assisted": Way("llama3_rope", native=False, routes=(Route.ASSIST,)),
+    "assisted in turn": Way("llama3_rope", native=True, routes=(Route.ASSIST, Route.HOST)),
+}
+SMALL = NodeSizes(device_blocks=12, host_blocks=12, max_running=4, token_budget=16, max_batch=2)
+
+
+@cache
+def decoder_of(model: str, native: bool) -> Decoder:
+    checkpoint, cpu = open_checkpoint(tiny_model(model)), torch.device("cpu")
+    if not native:
+        return load_decoder(checkpoint, dtype=torch.float32, device=cpu)
+    linear = host_linear(2, weights="float32")
+    return load_decoder(checkpoint, dtype=torch.float32, device=cpu, linear=linear)
+
+
+class Interrupted:
+    """A node in which something happens at every boundary between two layers of the host."""
+
+    def __init__(
+        self,
+        way: Way,
+        run_dir: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        placement: str = "cpu",
+        sizes: NodeSizes | None = None,
+    ) -> None:
+        self.node = InProcessNode(
+            decoder_of(way.model, way.native),
+            run_dir,
+            placement,
+            attention=host_attention(num_threads=2),
+            sizes=sizes,
+            routes=way.routes,
+        )
+        self.happens: Callable[[], None] = lambda: None
+        self.boundaries = 0
+        self._computing = False
+        drain = self.node.cpu_inbox.drain
+        execute = self.node.cpu._runner.execute
+
+        def interrupting_drain() -> list[CpuInput]:
+            if self._computing:
+                self.boundaries += 1
+                self.happens()
+            items = drain()
+            self.node.cpu_inbox.flag[0] = 1
+            return items
+
+        def watched_execute(*arguments: object) -> object:
+            self._computing = True
+            try:
+                return execute(*arguments)  # type: ignore[arg-type]
+            finally:
+                self._computing = False
+
+        monkeypatch.setattr(self.node.cpu_inbox, "drain", interrupting_drain)
+        monkeypatch.setattr(self.node.cpu._runner, "execute", watched_execute)
+
+    def run(self) -> None:
+        """Run to the end; nothing is held then."""
+        self.node.run()
+        self.happens = lambda: None
+        self.node.settle()
+        self.node.close()
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> Way:
+    if WAYS[request.param].native:
+        pytest.importorskip("dualpace.kernels", reason="the native kernels are not built")
+    return WAYS[request.param]
+
+
+@pytest.mark.parametrize(
+    ("name", "placement"),
+    [
+        ("whole steps", "cpu"),
+        ("whole steps", "random:2"),
+        ("whole steps", "auto"),
+        ("stage by stage", "random:2"),
+        ("assisted", "random:2"),
+        ("assisted in turn", "auto"),
+    ],
+)
+def test_tokens_equal_gold_while_the_device_steps_between_layers(
+    name: str, placement: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way = WAYS[name]
+    sizes = SMALL if placement == "auto" else None
+    it = Interrupted(way, tmp_path, monkeypatch, placement, sizes)
+
+    def step_device() -> None:
+        it.node.gpu.step()
+        it.node.host_scheduler.check_integrity()
+
+    it.happens = step_device
+    prompts = tiny_prompts(way.model) * (2 if placement == "auto" else 1)
+    for request_id, prompt in enumerate(prompts):
+        it.node.submit(request_id, prompt.token_ids, len(prompt.greedy_ids))
+    it.run()
+    assert it.boundaries > 0
+    for request_id, prompt in enumerate(prompts):
+        assert prompt.first_wrong_step(it.node.received[request_id].token_ids()) is None
+
+
+def test_a_reservation_is_answered_before_the_iteration_ends(
+    way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = Interrupted(way, tmp_path, monkeypatch)
+    prompt = tiny_prompts(way.model)[0]
+    it.node.submit(0, prompt.token_ids, 8)
+    it.node.run(until=lambda: it.node.host_scheduler.num_running == 1)
+    answered: list[int] = []
+
+    def ask() -> None:
+        if it.boundaries == first + 1:
+            it.node.cpu_inbox.put(Reserve(77, 16))
+        elif not answered:
+            events = it.node.gpu_inbox.drain()
+            answered.extend(e.request_id for e in events if isinstance(e, Reserved))
+
+    first, it.happens = it.boundaries, ask
+    before = len(it.node.received[0].tokens)
+    it.node.cpu.step()
+    assert answered == [77]
+    assert len(it.node.received[0].tokens) == before + 1
+    it.node.host_scheduler.release(77)
+    it.run()
+
+
+@pytest.mark.parametrize("leaving", [False, True], ids=["cancel", "gateway"])
+def test_what_is_being_computed_is_cancelled_when_its_iteration_ends(
+    leaving: bool, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = Interrupted(way, tmp_path, monkeypatch)
+    prompts = tiny_prompts(way.model)[:2]
+    for request_id, prompt in enumerate(prompts):
+        it.node.submit(request_id, prompt.token_ids, 24)
+    it.node.run(until=lambda: it.node.host_scheduler.num_running == 2)
+
+    def cancel() -> None:
+        it.happens = lambda: None
+        it.node.cpu_inbox.put(GatewayLeft(GATEWAY_ID) if leaving else Cancel(0))
+
+    it.happens = cancel
+    it.node.cpu.step()
+    ended = {k for k, r in it.node.received.items() if r.finish is not None}
+    assert ended == ({0, 1} if leaving else {0})
+    finish = it.node.received[0].finish
+    assert finish is not None
+    assert finish.reason is FinishReason.CANCELLED
+    # The token that was under way counts: positions stay in order.
+    assert finish.end_position == max(it.node.received[0].tokens) + 1
+    it.run()
+
+
+def test_a_device_that_leaves_within_an_iteration_takes_nothing_along(
+    way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even what it had called back a moment before."""
+    it = Interrupted(way, tmp_path, monkeypatch)
+    prompts = tiny_prompts(way.model)
+    for request_id, prompt in enumerate(prompts):
+        it.node.submit(request_id, prompt.token_ids, len(prompt.greedy_ids))
+    it.node.run(until=lambda: it.node.host_scheduler.num_running == len(prompts))
+
+    def leave() -> None:
+        it.happens = lambda: None
+        it.node.host_scheduler.recall(0)
+        it.node.cpu_inbox.put(DeviceLeft())
+
+    it.happens = leave
+    for _ in range(80):
+        it.node.cpu.step()
+    for request_id, prompt in enumerate(prompts):
+        assert prompt.first_wrong_step(it.node.received[request_id].token_ids()) is None
+    assert it.node.host_scheduler.free_blocks == it.node.host_scheduler.limits.num_blocks
+    it.node.close()
