@@ -33,6 +33,7 @@ from dualpace.gateway.backend import (
     GenerationParams,
     NodeInfo,
 )
+from dualpace.gateway.garbage import settle_garbage_collector
 from dualpace.gateway.model_loading import load_model
 from dualpace.gateway.settings import GatewaySettings
 
@@ -160,6 +161,7 @@ def main() -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     if kind == "gateway":
         app = gateway_app(pause_ms / 1000)
+        settle_garbage_collector()  # as the gateway's own entry point does
     else:
         app = bare_app(bytes.fromhex(sys.argv[4]), pause_ms / 1000)
     uvicorn.run(app, port=port, log_config=None, access_log=False, lifespan="on", ws="none")

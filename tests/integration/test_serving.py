@@ -16,6 +16,7 @@ import pytest
 from openai import BadRequestError, OpenAI
 
 from dualpace.testing.gold import TOLERANCE, GoldPrompt, smollm2_prompts, tiny_model
+from dualpace.testing.otlp_collector import Collector, http_collector
 from dualpace.testing.served_node import ServedNode, served_node, wait_for
 
 PLACEMENTS = ("auto", "gpu", "cpu", "random:1")
@@ -30,9 +31,16 @@ def node(request: pytest.FixtureRequest) -> Iterator[ServedNode]:
 
 
 @pytest.fixture(scope="module")
-def hosted() -> Iterator[ServedNode]:
-    """A node that decodes everything on the host."""
-    with served_node("demo", "--placement=cpu", "--arena-mib=512") as served:
+def collector() -> Iterator[Collector]:
+    with http_collector() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def hosted(collector: Collector) -> Iterator[ServedNode]:
+    """A node that decodes everything on the host, and tells a collector of it."""
+    env = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "200"}
+    with served_node("demo", "--placement=cpu", "--arena-mib=512", "--log-json", env=env) as served:
         yield served
 
 
@@ -440,6 +448,37 @@ def test_a_service_that_dies_ends_the_node_and_is_named(victim: str, tmp_path: P
     assert node.process.stdout is not None
     node.process.stdout.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_one_trace_leads_through_the_gateway_and_both_engines(
+    hosted: ServedNode, collector: Collector
+) -> None:
+    trace_id, caller = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    body = {"prompt": "The capital of France is", "max_tokens": 6, "ignore_eos": True}
+    headers = {"traceparent": f"00-{trace_id}-{caller}-01"}
+    response = httpx2.post(f"{hosted.url}/v1/completions", json=body, headers=headers, timeout=60)
+    assert response.status_code == 200
+
+    wait_for(
+        lambda: len(collector.of_trace(trace_id)) == 5,
+        20,
+        lambda: f"{collector.of_trace(trace_id)}",
+    )
+    spans = {span.name: span for span in collector.of_trace(trace_id)}
+    [request] = [span for span in spans.values() if span.server]
+    assert request.parent_id == caller
+    assert request.service == "dualpace-gateway"
+    below = {name: s.service for name, s in spans.items() if s.parent_id == request.span_id}
+    assert below == {
+        "queue": "dualpace-gpu-engine",
+        "prefill": "dualpace-gpu-engine",
+        "handoff": "dualpace-gpu-engine",
+        "host decode": "dualpace-cpu-engine",
+    }
+    assert request.attributes["gen_ai.usage.output_tokens"] == 6
+    assert spans["host decode"].attributes["dualpace.tokens"] == 5
+    assert "France" not in repr(collector.of_trace(trace_id))
+    assert f'"trace_id": "{trace_id}", "span_id": "{request.span_id}"' in hosted.log
 
 
 def test_a_taken_port_is_said_before_anything_slow(hosted: ServedNode, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import logging
 import sys
 import time
 
+from dualpace.core.trace_context import current_trace
+
 _RESERVED = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -28,6 +30,9 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        trace = current_trace.get()
+        if trace is not None:
+            fields.update(trace.fields())
         fields.update({k: v for k, v in vars(record).items() if k not in _RESERVED})
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)

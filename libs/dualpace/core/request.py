@@ -4,6 +4,8 @@ import enum
 import math
 from dataclasses import dataclass
 
+from dualpace.core.trace_context import TraceContext
+
 MAX_STOP_TOKEN_IDS = 32
 """Stop ids of a request; one with more is refused at the gateway."""
 
@@ -138,6 +140,8 @@ class Request:
     """Lower is sooner; requests of equal priority go by age."""
     prompt_logprobs: int | None = None
     """How many alternatives to report for each prompt token but the first; None: no report."""
+    trace: TraceContext | None = None
+    """Below which engines add spans of what they do for it; None: they add none."""
 
     def __post_init__(self) -> None:
         assert self.prompt_tokens > 0

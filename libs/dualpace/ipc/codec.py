@@ -25,6 +25,7 @@ from dualpace.core.messages import (
     TokenLogprobs,
 )
 from dualpace.core.request import FinishReason, LogitAdjustments, Request, SamplingParams
+from dualpace.core.trace_context import decode_trace_context
 from dualpace.ipc.proto import engine_pb2 as pb
 
 PROTOCOL = 2
@@ -52,6 +53,7 @@ def encode_request(request: Request) -> pb.Request:
         arrival_s=request.arrival_s,
         priority=request.priority,
         prompt_logprobs=request.prompt_logprobs,
+        trace=None if request.trace is None else request.trace.encoded(),
     )
 
 
@@ -88,6 +90,7 @@ def decode_request(message: pb.Request) -> Request:
             prompt_logprobs=(
                 message.prompt_logprobs if message.HasField("prompt_logprobs") else None
             ),
+            trace=decode_trace_context(message.trace),
         )
     except (AssertionError, ValueError) as error:
         raise ProtocolError("a request is out of bounds") from error

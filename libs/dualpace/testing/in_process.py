@@ -24,10 +24,12 @@ from dualpace.core.messages import (
     TokenLogprobs,
 )
 from dualpace.core.request import Engine, Request, SamplingParams
+from dualpace.core.trace_context import TraceContext
 from dualpace.cpu_engine.assist import AssistedStep
 from dualpace.cpu_engine.borrowing import Borrowing
 from dualpace.cpu_engine.engine import CpuEngine
 from dualpace.cpu_engine.runner import HostRunner
+from dualpace.cpu_engine.tracing import HostTracer
 from dualpace.gpu_engine.dense_assist import DenseAssist
 from dualpace.gpu_engine.device import CpuDevice
 from dualpace.gpu_engine.engine import GpuEngine
@@ -35,6 +37,7 @@ from dualpace.gpu_engine.lending import Lending
 from dualpace.gpu_engine.offer import OfferKeeper
 from dualpace.gpu_engine.runner import GpuRunner
 from dualpace.gpu_engine.torch_stages import TorchStages
+from dualpace.gpu_engine.tracing import StageTracer
 from dualpace.grammar import Grammars
 from dualpace.ipc.arena import Arena
 from dualpace.ipc.assist_region import AssistRegion
@@ -53,6 +56,7 @@ from dualpace.scheduling.lease import AssistLease
 from dualpace.scheduling.placement import placement_from_text
 from dualpace.scheduling.route import Route
 from dualpace.testing.clock import ManualClock
+from dualpace.tracing import Tracing
 
 GATEWAY_ID = 1
 _HOST_THREADS = 2
@@ -179,6 +183,7 @@ class InProcessNode:
         grammars: Grammars | None = None,
         sizes: NodeSizes | None = None,
         routes: tuple[Route, ...] = (Route.HOST,),
+        tracing: Tracing | None = None,
     ) -> None:
         """`routes` are those of the host's iterations, in turn; see ForcedRoute."""
         sizes = sizes or NodeSizes()
@@ -255,6 +260,7 @@ class InProcessNode:
             max_model_len=min(sizes.device_blocks, sizes.host_blocks) * sizes.block_size,
             vocab_size=decoder.config.vocab_size,
             lender=Lending(self.dense_assist, offer),
+            tracer=None if tracing is None else StageTracer(tracing, self.clock),
         )
         self.cpu = CpuEngine(
             scheduler=self.host_scheduler,
@@ -268,6 +274,7 @@ class InProcessNode:
             device=_EventPort(self.gpu_inbox),
             grammars=_CompileAtOnce(grammars),
             clock=self.clock,
+            tracer=None if tracing is None else HostTracer(tracing, self.clock),
         )
         self.gpu_inbox.put(HostJoined(SESSION))
         self.cpu_inbox.put(DeviceJoined(SESSION))
@@ -286,6 +293,7 @@ class InProcessNode:
         *,
         stop_token_ids: tuple[int, ...] = (),
         prompt_logprobs: int | None = None,
+        trace: TraceContext | None = None,
     ) -> Request:
         """Send a request to the gpu-engine."""
         request = Request(
@@ -297,6 +305,7 @@ class InProcessNode:
             sampling=sampling or SamplingParams(temperature=0.0),
             arrival_s=self.clock.now(),
             prompt_logprobs=prompt_logprobs,
+            trace=trace,
         )
         self.received[request_id] = Received()
         self.gpu_inbox.put(Submit(request, tuple(prompt)))

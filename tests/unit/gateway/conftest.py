@@ -27,6 +27,7 @@ from dualpace.gateway.model import ServedModel, served_model
 from dualpace.gateway.model_loading import load_model
 from dualpace.gateway.settings import GatewaySettings
 from dualpace.testing.fake_backend import FakeBackend, Script, always
+from dualpace.tracing import Tracing
 
 CORPUS = (
     "The quick brown fox jumps over the lazy dog.",
@@ -64,9 +65,15 @@ class Serve(Protocol):
 class LiveServer:
     """A gateway that listens on a free port, in a thread of its own."""
 
-    def __init__(self, model: ServedModel, backend: FakeBackend, settings: GatewaySettings) -> None:
+    def __init__(
+        self,
+        model: ServedModel,
+        backend: FakeBackend,
+        settings: GatewaySettings,
+        tracing: Tracing | None = None,
+    ) -> None:
         self.backend = backend
-        self.gateway = build_gateway(settings, model, backend)
+        self.gateway = build_gateway(settings, model, backend, tracing=tracing)
         config = uvicorn.Config(
             build_app(self.gateway),
             port=0,
@@ -217,8 +224,9 @@ def serve(demo_model: ServedModel, tmp_path: Path) -> Iterator[Serve]:
     def start(script: Script | None = None, **settings: Any) -> LiveServer:
         model = settings.pop("model", demo_model)
         backend = settings.pop("backend", None) or FakeBackend(script or always())
+        tracing = settings.pop("tracing", None)
         made = GatewaySettings(**{"model": "-", "run_dir": str(tmp_path), **settings})
-        servers.append(LiveServer(model, backend, made))
+        servers.append(LiveServer(model, backend, made, tracing))
         return servers[-1]
 
     yield start

@@ -11,6 +11,7 @@ from dualpace.core.request import (
     Request,
     SamplingParams,
 )
+from dualpace.core.trace_context import TraceContext
 
 ID = st.integers(0, 2**63 - 1)
 COUNT = st.integers(0, 2**31 - 1)
@@ -38,6 +39,11 @@ SAMPLING = st.builds(
     logprobs=st.none() | st.integers(0, 20),
     adjustments=st.none() | ADJUSTMENTS,
 )
+TRACE = st.builds(
+    TraceContext,
+    trace_id=st.binary(min_size=16, max_size=16),
+    span_id=st.binary(min_size=8, max_size=8),
+)
 REQUEST = st.builds(
     Request,
     request_id=ID,
@@ -49,4 +55,5 @@ REQUEST = st.builds(
     arrival_s=st.floats(0, 1e12),
     priority=st.integers(MIN_PRIORITY, MAX_PRIORITY),
     prompt_logprobs=st.none() | st.integers(0, 20),
+    trace=st.none() | TRACE,
 )

@@ -45,7 +45,7 @@ class LogitAdjustments(_message.Message):
     def __init__(self, presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., biased_token_ids: _Optional[_Iterable[int]] = ..., biases: _Optional[_Iterable[float]] = ..., allowed_token_ids: _Optional[_Iterable[int]] = ..., min_tokens: _Optional[int] = ..., grammar: _Optional[str] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("request_id", "gateway_id", "prompt_tokens", "max_tokens", "stop_token_ids", "sampling", "arrival_s", "priority", "prompt_logprobs")
+    __slots__ = ("request_id", "gateway_id", "prompt_tokens", "max_tokens", "stop_token_ids", "sampling", "arrival_s", "priority", "prompt_logprobs", "trace")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     GATEWAY_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +55,7 @@ class Request(_message.Message):
     ARRIVAL_S_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     gateway_id: int
     prompt_tokens: int
@@ -64,7 +65,8 @@ class Request(_message.Message):
     arrival_s: float
     priority: int
     prompt_logprobs: int
-    def __init__(self, request_id: _Optional[int] = ..., gateway_id: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., arrival_s: _Optional[float] = ..., priority: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ...) -> None: ...
+    trace: bytes
+    def __init__(self, request_id: _Optional[int] = ..., gateway_id: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., arrival_s: _Optional[float] = ..., priority: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ..., trace: _Optional[bytes] = ...) -> None: ...
 
 class GatewayHello(_message.Message):
     __slots__ = ("gateway_id", "protocol")

@@ -20,6 +20,7 @@ from dualpace.cpu_engine.report import HostReport, host_report, pin_compute
 from dualpace.cpu_engine.routing import build_routing
 from dualpace.cpu_engine.runner import HostRunner
 from dualpace.cpu_engine.settings import CpuEngineSettings
+from dualpace.cpu_engine.tracing import HostTracer
 from dualpace.grammar import Grammars, vocabulary_of
 from dualpace.ipc.arena import Arena
 from dualpace.ipc.channel import CpuInput, Inbox
@@ -40,6 +41,7 @@ from dualpace.models.loader import load_decoder
 from dualpace.models.progress import log_progress
 from dualpace.pinning import pin_process, read_topology, settle_pins
 from dualpace.scheduling.cpu import HostLimits, HostScheduler
+from dualpace.tracing import open_tracing
 
 log = logging.getLogger("dualpace.cpu_engine")
 
@@ -108,7 +110,7 @@ def _run(
         clock=SystemClock(),
         num_threads=cores.num_threads,
     )
-    with io_thread() as io:
+    with open_tracing("cpu-engine") as tracing, io_thread() as io:
         settle_pins()
         gateways = EngineServer(io, facts, inbox.put)
         device = HandoffServer(io, arena.generation, inbox.put)
@@ -121,6 +123,7 @@ def _run(
             profile=routing.profile,
             lockstep=_lockstep(settings, arena),
             iterations=open_iteration_log(settings.iteration_log),
+            tracer=None if tracing is None else HostTracer(tracing, SystemClock()),
             arena=arena,
             inbox=inbox,
             gateways=gateways,

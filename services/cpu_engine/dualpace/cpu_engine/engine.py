@@ -25,6 +25,7 @@ from dualpace.core.messages import (
 from dualpace.core.request import Engine
 from dualpace.cpu_engine.borrowing import Borrower, NoBorrowing
 from dualpace.cpu_engine.routing import ProfileFile
+from dualpace.cpu_engine.tracing import NoTracing, Tracer
 from dualpace.ipc.arena import Arena
 from dualpace.ipc.channel import (
     CpuInput,
@@ -79,9 +80,11 @@ class CpuEngine:
         profile: ProfileFile | None = None,
         lockstep: Lockstep | None = None,
         iterations: IterationLog | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self._lockstep = lockstep
         self._iterations = iterations
+        self._tracer = NoTracing() if tracer is None else tracer
         self._profile = profile
         self._borrower = NoBorrowing() if borrower is None else borrower
         self._scheduler = scheduler
@@ -126,6 +129,7 @@ class CpuEngine:
                 self._lockstep.end()
             self._tokens += len(plan.rows)
             self._note(plan, began_s)
+            self._tracer.advanced(plan)
         self._publish()
         self._pulse.beat(busy=bool(plan.rows))
         return bool(plan.rows)
@@ -210,11 +214,13 @@ class CpuEngine:
         last_token = self._arena.token_at(slot, commit.num_tokens - 1)
         self._scheduler.commit(commit, last_token)
         self._arena.sequences.open(slot, commit.request, commit.num_tokens, commit.return_at)
+        self._tracer.opened(slot, commit.request)
 
     def _publish(self) -> None:
         outbox = self._scheduler.drain()
         for slot in outbox.closed_slots:
             self._arena.sequences.close(slot)
+            self._tracer.closed(slot)
         if outbox.events:
             self._gateways.post(outbox.events)
         if outbox.handoff and self._session is not None:

@@ -10,6 +10,7 @@ from dualpace.core.process import StopRequest
 from dualpace.core.service import service_main
 from dualpace.gateway.app import build_app, build_gateway
 from dualpace.gateway.backend import Backend
+from dualpace.gateway.garbage import settle_garbage_collector
 from dualpace.gateway.model import ServedModel
 from dualpace.gateway.model_loading import load_model
 from dualpace.gateway.node import NodeBackend
@@ -17,6 +18,7 @@ from dualpace.gateway.server import GatewayServer, open_admin_listener, open_lis
 from dualpace.gateway.settings import GatewaySettings
 from dualpace.ipc.rpc import CPU_SOCKET, GPU_SOCKET
 from dualpace.pinning import pin_process
+from dualpace.tracing import open_tracing
 
 log = logging.getLogger("dualpace.gateway")
 
@@ -29,7 +31,7 @@ def main() -> int:
 def _serve(settings: GatewaySettings, stop: StopRequest) -> None:
     stop.install_signals()
     pin_process(settings.cores).settle()
-    with contextlib.ExitStack() as sockets:
+    with contextlib.ExitStack() as sockets, open_tracing("gateway") as tracing:
         listener = sockets.enter_context(open_listener(settings))
         admin_listener = open_admin_listener(settings)
         if admin_listener is not None:
@@ -37,10 +39,12 @@ def _serve(settings: GatewaySettings, stop: StopRequest) -> None:
         model = load_model(
             Path(settings.model), settings.model_names, tool_dialect=settings.tool_dialect
         )
-        gateway = build_gateway(settings, model, _node(settings, model))
-        GatewayServer(
+        gateway = build_gateway(settings, model, _node(settings, model), tracing=tracing)
+        server = GatewayServer(
             build_app(gateway), gateway, listener, stop, admin_listener=admin_listener
-        ).run()
+        )
+        settle_garbage_collector()
+        server.run()
     gateway.lifecycle.raise_failure()
     log.info("gateway stops: %s", stop.reason)
 

@@ -16,6 +16,7 @@ from dualpace.gateway import metric_names as names
 from dualpace.gateway.access import Access
 from dualpace.gateway.admission import AdmissionQueue
 from dualpace.gateway.backend import Backend
+from dualpace.gateway.direct_routes import DirectRoutes, direct_routes
 from dualpace.gateway.errors import (
     ApiError,
     ClientDisconnectedError,
@@ -41,10 +42,16 @@ from dualpace.gateway.routes.chat import chat_completions
 from dualpace.gateway.routes.completions import completions
 from dualpace.gateway.serving import Gateway
 from dualpace.gateway.settings import GatewaySettings
+from dualpace.gateway.tracing_middleware import TracedRequests
+from dualpace.tracing import Tracing
 
 
 def build_gateway(
-    settings: GatewaySettings, model: ServedModel, backend: Backend, clock: Clock | None = None
+    settings: GatewaySettings,
+    model: ServedModel,
+    backend: Backend,
+    clock: Clock | None = None,
+    tracing: Tracing | None = None,
 ) -> Gateway:
     """Return the parts that handlers share. Nothing is started yet. Raises SettingsError."""
     metrics = Metrics(backend, model.names[0])
@@ -68,6 +75,7 @@ def build_gateway(
         admission=admission,
         metrics=metrics,
         clock=clock or SystemClock(),
+        tracing=tracing,
     )
 
 
@@ -107,8 +115,10 @@ def build_app(gateway: Gateway) -> ASGIApp:
     app.add_exception_handler(HTTPException, handle_http_exception)
     for kind in (ApiError, ClientDisconnectedError, Exception):
         app.add_exception_handler(kind, handle_exception)
-    guarded = Access(app, gateway.keys, lambda: gateway.metrics.refused("no_key"))
-    return RequestContext(guarded, gateway.metrics, gateway.clock)
+    direct = DirectRoutes(app, direct_routes(app))
+    guarded = Access(direct, gateway.keys, lambda: gateway.metrics.refused("no_key"))
+    whole = RequestContext(guarded, gateway.metrics, gateway.clock)
+    return whole if gateway.tracing is None else TracedRequests(whole, gateway.tracing)
 
 
 def _add_routes(app: FastAPI, gateway: Gateway) -> None:

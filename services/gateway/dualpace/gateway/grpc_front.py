@@ -6,8 +6,8 @@ only how answers look is its own.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Any, NoReturn, TypeVar, cast
 
 import grpc
@@ -26,8 +26,10 @@ from dualpace.gateway.keys import ANYBODY, Client
 from dualpace.gateway.metrics import RequestObserver
 from dualpace.gateway.preparing import Preparation
 from dualpace.gateway.prompt_tokens import chat_tokens, completion_tokens
+from dualpace.gateway.request_trace import RequestTrace, request_trace, traced
 from dualpace.gateway.serving import Gateway, Terms, generate
 from dualpace.gateway.validation import parse_chat, parse_completion
+from dualpace.tracing import names
 
 log = logging.getLogger(__name__)
 
@@ -54,12 +56,17 @@ class InferenceService:
         self, request: pb.GenerateRequest, context: Context
     ) -> AsyncIterator[pb.GenerateResponse]:
         """Generate; the call ends with a status that says what went wrong."""
-        try:
-            async with aclosing(self._generate(request, context)) as parts:
-                async for part in parts:
-                    yield part
-        except Exception as error:  # noqa: BLE001 - from_exception logs what is not meant for clients
-            await _abort(context, from_exception(error))
+        operation = "chat" if is_chat(request) else "text_completion"
+        with self._traced(operation, context) as trace:
+            try:
+                async with aclosing(self._generate(request, context)) as parts:
+                    async for part in parts:
+                        yield part
+            except Exception as error:  # noqa: BLE001 - from_exception logs what is not for clients
+                told = from_exception(error)
+                if trace is not None and told.status >= 500:
+                    trace.fail(_STATUSES.get(told.status, grpc.StatusCode.INTERNAL).name)
+                await _abort(context, told)
 
     async def tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
         """Tokenize."""
@@ -106,11 +113,11 @@ class InferenceService:
             preparation = Preparation(gateway, _waited)
             if is_chat(request):
                 parsed = parse_chat(chat_body(request))
-                gateway.served_name(parsed.model)
+                name = gateway.served_name(parsed.model)
                 choices = await preparation.chat(parsed)
             else:
                 completion = parse_completion(completion_body(request))
-                gateway.served_name(completion.model)
+                name = gateway.served_name(completion.model)
                 choices = await preparation.completion(completion)
             left = context.time_remaining()
             terms = Terms(
@@ -118,12 +125,32 @@ class InferenceService:
                 deadlines=Deadlines(gateway.settings.first_token_timeout_s, left or None),
             )
             observer = RequestObserver(gateway.metrics, gateway.clock, arrival_s, len(choices))
+            trace = request_trace()
+            if trace is not None:
+                trace.prepared(name, choices, stream=True)
             answer = Answer(choices)
             async with aclosing(generate(gateway, choices, terms, observer)) as events:
                 async for choice, delta in events:
                     part = answer.part(choice, delta)
                     if part is not None:
                         yield part
+
+    @contextmanager
+    def _traced(self, operation: str, context: Context) -> Iterator[RequestTrace | None]:
+        """Trace a call, where traces are wanted. Each call has a task of its own."""
+        tracing = self._gateway.tracing
+        if tracing is None:
+            yield None
+            return
+        with traced(tracing, operation, _text_metadata(context)) as trace:
+            trace.note(
+                {
+                    names.RPC_SYSTEM: "grpc",
+                    names.RPC_SERVICE: methods.SERVICE,
+                    names.RPC_METHOD: "Generate",
+                }
+            )
+            yield trace
 
     async def _admit(self, context: Context) -> Client:
         """Return who asks, charged for the request. Raises ApiError 401, 429, 503."""
@@ -136,10 +163,7 @@ class InferenceService:
         keys = self._gateway.keys
         if keys is None:
             return ANYBODY
-        sent = cast("Iterable[tuple[str, str | bytes]]", context.invocation_metadata() or ())
-        metadata = dict(sent)
-        header = metadata.get("authorization", "")
-        token = bearer_token(header.encode() if isinstance(header, str) else header)
+        token = bearer_token(_text_metadata(context).get("authorization", "").encode())
         client = None if token is None else keys.client(token)
         if client is None:
             self._gateway.metrics.refused("no_key")
@@ -258,6 +282,12 @@ def _bind(server: grpc.aio.Server, host: str, port: int) -> int:
 async def _waited(work: Coroutine[Any, Any, T]) -> T:
     """Await work; a call whose client leaves is cancelled by gRPC itself."""
     return await work
+
+
+def _text_metadata(context: Context) -> dict[str, str]:
+    """Return what the client sent beside its message, binary values left out."""
+    sent = cast("Iterable[tuple[str, str | bytes]]", context.invocation_metadata() or ())
+    return {key: value for key, value in sent if isinstance(value, str)}
 
 
 async def _abort(context: Context, error: ApiError) -> NoReturn:

@@ -1,7 +1,7 @@
 """Counters, histograms and gauges of the gateway; their names are in `metric_names`."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from prometheus_client import (
     CollectorRegistry,
@@ -16,7 +16,10 @@ from dualpace.core.clock import Clock
 from dualpace.core.request import Engine
 from dualpace.gateway import metric_names as names
 from dualpace.gateway.backend import Backend
+from dualpace.gateway.choices import Choice
 from dualpace.gateway.engine_gauges import EngineGauges
+from dualpace.gateway.replies.common import usage_of
+from dualpace.gateway.request_trace import request_trace
 from dualpace.gateway.token_tallies import TokenTallies
 from dualpace.pinning import pinning_gauges
 
@@ -145,14 +148,16 @@ def _pinning(name: str) -> float:
 
 
 class RequestObserver:
-    """Times the generations of one request."""
+    """Times the generations of one request, for metrics and for its trace."""
 
     def __init__(self, metrics: Metrics, clock: Clock, arrival_s: float, num_choices: int) -> None:
+        self._trace = request_trace()
         self._metrics = metrics
         self._clock = clock
         self._arrival_s = arrival_s
         self._last_token_s: list[float | None] = [None] * num_choices
         self._open = set(range(num_choices))
+        self._first = True
 
     @property
     def state(self) -> str:
@@ -168,6 +173,9 @@ class RequestObserver:
         if last is None:
             self._metrics.prompt_tokens.inc(prompt_tokens)
             self._metrics.first_token.observe(now - self._arrival_s)
+            if self._trace is not None and self._first:
+                self._first = False
+                self._trace.first_token(now - self._arrival_s)
         else:
             self._metrics.tokens.gap(now - last)
 
@@ -182,3 +190,12 @@ class RequestObserver:
         for _ in self._open:
             self._metrics.finished(reason)
         self._open.clear()
+        if self._trace is not None:
+            self._trace.fail(reason)
+
+    def over(self, choices: Sequence[Choice]) -> None:
+        """Note that nothing more comes, whether it ended well or not."""
+        if self._trace is not None:
+            reasons = [c.finish_reason for c in choices if c.finish is not None]
+            seconds = self._clock.now() - self._arrival_s
+            self._trace.over(usage_of(choices), reasons, seconds)

@@ -5,7 +5,6 @@ Handlers put headers that every answer gets, errors included, into `state["heade
 
 import logging
 import re
-import uuid
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -14,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dualpace.core.clock import Clock
 from dualpace.gateway.errors import CLIENT_CLOSED_REQUEST
 from dualpace.gateway.metrics import Metrics
+from dualpace.gateway.random_ids import random_id
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class RequestContext:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                state["request_id"] = state["request_id"] or uuid.uuid4().hex
+                state["request_id"] = state["request_id"] or random_id()
                 more_headers["x-request-id"] = state["request_id"]
                 added = [(k.encode("ascii"), v.encode("ascii")) for k, v in more_headers.items()]
                 message = {**message, "headers": [*message.get("headers", ()), *added]}

@@ -15,8 +15,10 @@ from dualpace.core.clock import Clock
 from dualpace.core.errors import PeerLostError, ProtocolError, StoppedError
 from dualpace.core.messages import Cancel, EngineEvent, Submit
 from dualpace.core.request import Engine, Request
+from dualpace.core.trace_context import current_trace
 from dualpace.gateway.backend import EngineState, GenerationParams, NodeInfo
 from dualpace.gateway.generation import NodeGeneration
+from dualpace.gateway.random_ids import random_bits
 from dualpace.ipc.engine_client import EngineClient
 from dualpace.ipc.engine_server import EngineFacts
 
@@ -134,7 +136,7 @@ class NodeBackend:
             if not client.connected:
                 raise PeerLostError(f"the {engine.name.lower()}-engine is not connected")
         request = Request(
-            request_id=secrets.randbits(63),
+            request_id=random_bits(63),
             gateway_id=self._gateway_id,
             prompt_tokens=len(prompt),
             max_tokens=params.max_tokens,
@@ -143,6 +145,7 @@ class NodeBackend:
             arrival_s=self._clock.now(),
             priority=params.priority,
             prompt_logprobs=params.prompt_logprobs,
+            trace=current_trace.get(),
         )
         self._clients[Engine.GPU].send(Submit(request, prompt))
         generation = NodeGeneration(request.request_id, len(prompt), self._abandon)

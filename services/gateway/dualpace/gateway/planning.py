@@ -1,6 +1,5 @@
 """From a validated request and its tokens to what the engines are asked for, per choice."""
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,6 +10,7 @@ from dualpace.core.request import (
     Request,
     SamplingParams,
 )
+from dualpace.core.trace_context import TraceContext
 from dualpace.gateway.backend import GenerationParams, NodeInfo
 from dualpace.gateway.errors import context_length_exceeded, invalid, shorten
 from dualpace.gateway.model import SamplingDefaults, ServedModel
@@ -19,6 +19,7 @@ from dualpace.gateway.prompts import TokenizedPrompt
 from dualpace.gateway.protocol.chat import ChatRequest
 from dualpace.gateway.protocol.completions import CompletionRequest
 from dualpace.gateway.protocol.generation import GenerationRequest
+from dualpace.gateway.random_ids import random_bits
 from dualpace.ipc.codec import encoded_size
 
 _GREEDY_BELOW = 1e-5
@@ -27,6 +28,9 @@ _GREEDY_BELOW = 1e-5
 _COMPLETIONS_MAX_TOKENS = 16
 
 _SEEDS = 1 << 64
+
+_ANY_TRACE = TraceContext(bytes(16), bytes(8))
+"""For a request's size: whether it is traced must not decide whether it fits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +104,7 @@ def plan_choices(
 ) -> tuple[ChoicePlan, ...]:
     """Return every choice's plan, those of the first prompt first. Raises ApiError 400."""
     stop_token_ids = _stop_token_ids(request, model, info)
-    seed = secrets.randbits(64) if request.seed is None else request.seed
+    seed = random_bits(64) if request.seed is None else request.seed
     sampling = _sampling(request, model.defaults, logprobs, grammar, info)
     plans: list[ChoicePlan] = []
     for prompt in prompts:
@@ -189,6 +193,7 @@ def _check_size(plan: ChoicePlan, info: NodeInfo) -> None:
             arrival_s=1.0,
             priority=params.priority,
             prompt_logprobs=params.prompt_logprobs,
+            trace=_ANY_TRACE,
         )
     )
     if size > info.max_request_bytes:

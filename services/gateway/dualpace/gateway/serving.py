@@ -34,8 +34,10 @@ from dualpace.gateway.plain_frames import PlainFrames
 from dualpace.gateway.prompts import PromptBuilder
 from dualpace.gateway.protocol.generation import StreamOptions
 from dualpace.gateway.replies.common import Reply, usage_of
+from dualpace.gateway.request_trace import request_trace
 from dualpace.gateway.settings import GatewaySettings
 from dualpace.gateway.sse import DONE, EventStream, frame
+from dualpace.tracing import Tracing
 
 T = TypeVar("T")
 
@@ -53,6 +55,7 @@ class Gateway:
     admission: AdmissionQueue
     metrics: Metrics
     clock: Clock
+    tracing: Tracing | None = None
 
     def served_name(self, requested: str | None) -> str:
         """Return the name an answer carries. Raises ApiError 404 for a model not served."""
@@ -136,6 +139,11 @@ class Exchange:
         observer = RequestObserver(
             gateway.metrics, gateway.clock, self._arrival_s, len(job.choices)
         )
+        trace = request_trace()
+        if trace is not None:
+            shown = job.reply.options
+            trace.prepared(shown.model, job.choices, stream=job.stream)
+            trace.answered_by(shown.reply_id)
         if job.stream:
             return EventStream(
                 _frames(gateway, job, terms, observer),
@@ -183,6 +191,7 @@ async def generate(
         observer.given_up("error")
         raise
     finally:
+        observer.over(choices)
         terms.meter.generated(sum(choice.num_tokens for choice in choices))
 
 

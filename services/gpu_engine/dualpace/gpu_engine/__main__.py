@@ -23,6 +23,7 @@ from dualpace.gpu_engine.lending import Lending
 from dualpace.gpu_engine.memory import MemoryPlan, longest_sequence, plan_memory
 from dualpace.gpu_engine.offer import OfferKeeper
 from dualpace.gpu_engine.settings import GpuEngineSettings
+from dualpace.gpu_engine.tracing import StageTracer
 from dualpace.grammar import Grammars, vocabulary_of
 from dualpace.ipc.arena import Arena, require_space
 from dualpace.ipc.assist_region import AssistRegion
@@ -47,6 +48,7 @@ from dualpace.scheduling.gpu_state import GpuLimits
 from dualpace.scheduling.lease import AssistLease
 from dualpace.scheduling.pacing import Spread
 from dualpace.scheduling.placement import placement_from_text
+from dualpace.tracing import open_tracing
 
 log = logging.getLogger("dualpace.gpu_engine")
 
@@ -124,7 +126,7 @@ def _run(settings: GpuEngineSettings, node: _Node, stop: StopRequest) -> None:
     bell, lending = _lending(settings, node)
     inbox: Inbox[GpuInput] = Inbox(bell)
     stop.on_stop(inbox.wake)
-    with io_thread() as io:
+    with open_tracing("gpu-engine") as tracing, io_thread() as io:
         settle_pins()
         gateways = EngineServer(io, facts, inbox.put)
         host = HandoffClient(io, run_dir / CPU_SOCKET, node.arena.generation, inbox.put)
@@ -134,6 +136,7 @@ def _run(settings: GpuEngineSettings, node: _Node, stop: StopRequest) -> None:
             lender=lending,
             lockstep=_lockstep(settings, node.arena),
             iterations=open_iteration_log(settings.iteration_log),
+            tracer=None if tracing is None else StageTracer(tracing, SystemClock()),
             arena=node.arena,
             inbox=inbox,
             gateways=gateways,

@@ -21,6 +21,7 @@ from dualpace.core.messages import (
 )
 from dualpace.core.request import Engine, FinishReason, Request
 from dualpace.gpu_engine.lending import Lender, NoLending
+from dualpace.gpu_engine.tracing import NoTracing, Tracer
 from dualpace.ipc.arena import Arena
 from dualpace.ipc.channel import (
     GatewayLeft,
@@ -74,9 +75,11 @@ class GpuEngine:
         lender: Lender | None = None,
         lockstep: Lockstep | None = None,
         iterations: IterationLog | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self._lockstep = lockstep
         self._iterations = iterations
+        self._tracer = NoTracing() if tracer is None else tracer
         self._lender = NoLending() if lender is None else lender
         self._scheduler = scheduler
         self._runner = runner
@@ -103,6 +106,7 @@ class GpuEngine:
             self._receive(item)
         started_s = self._clock.now()
         plan = self._scheduler.schedule(started_s)
+        self._look()
         lent = plan.empty and self._lender.idle()
         if not plan.empty:
             if self._lockstep is not None and plan.rows:
@@ -112,8 +116,10 @@ class GpuEngine:
             self._tokens += plan.num_tokens
             self._returns += len(plan.copies_in)
             self._note(plan, started_s)
+            self._look()
         for request_id in self._runner.completed_transfers():
             self._scheduler.transfer_done(request_id)
+        self._look()
         self._publish()
         self._pulse.beat(busy=not plan.empty)
         return not plan.empty or lent or self._scheduler.copying
@@ -152,6 +158,9 @@ class GpuEngine:
                 )
             )
 
+    def _look(self) -> None:
+        self._tracer.look(self._scheduler.state.sequences, self._compiling)
+
     def _receive(self, item: GpuInput) -> None:
         if isinstance(item, Submit):
             self._submit(item)
@@ -189,6 +198,7 @@ class GpuEngine:
             log.error("refused request %x: %s", request.request_id, fault)
             self._end_unscheduled(request, FinishReason.ERROR, fault)
             return
+        self._tracer.received(request)
         grammar = request.sampling.grammar
         if not grammar or self._grammars.ready(grammar):
             self._scheduler.submit(submit)

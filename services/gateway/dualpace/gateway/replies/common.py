@@ -1,13 +1,13 @@
 """Parts that both kinds of answer share: ids, usage, finish fields, `x_dualpace`."""
 
 import time
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dualpace.core.request import Engine
 from dualpace.gateway.choices import Choice, ChosenToken, Delta
+from dualpace.gateway.random_ids import random_id
 from dualpace.gateway.token_text import TokenText
 
 _LEAST_LOGPROB = -9999.0
@@ -68,7 +68,7 @@ class Reply(Protocol):
 
 def new_id(prefix: str) -> str:
     """Return a reply id that no other reply has, whatever the client called its request."""
-    return f"{prefix}-{uuid.uuid4().hex}"
+    return f"{prefix}-{random_id()}"
 
 
 def usage_of(choices: Sequence[Choice]) -> dict[str, int]:
