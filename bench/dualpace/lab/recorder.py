@@ -7,7 +7,7 @@ end. It does not know who schedules.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from dualpace.core.messages import EngineEvent, TokenEvent
+from dualpace.core.messages import EngineEvent, StartEvent, TokenEvent
 from dualpace.lab.workload import Arrival
 
 
@@ -47,6 +47,8 @@ class Recorder:
     def receive(self, events: Iterable[EngineEvent], now: float, *, host: bool = False) -> None:
         """Take what an engine sends to gateways. Repeated tokens are dropped, as gateways do."""
         for event in events:
+            if isinstance(event, StartEvent):
+                continue
             track = self.tracks[event.request_id]
             times = track.times_s
             if isinstance(event, TokenEvent):

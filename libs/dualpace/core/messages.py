@@ -5,7 +5,7 @@ Plain values: codecs and transports live in `ipc`.
 Three conversations, each ordered within itself and with no order between them:
 
 - gateway to an engine: `Submit`, `Cancel`;  an engine to its gateway: `TokenEvent`, `FinishEvent`,
-  `PromptLogprobs`.
+  `PromptLogprobs`, `StartEvent`.
 - gpu-engine to cpu-engine: `Reserve`, `Commit`, `Recall`, `Release`, `Cancel`.
 - cpu-engine to gpu-engine: `Reserved`, `Refused`, `Returned`, `Finished`, `HostStatus`.
 
@@ -85,7 +85,17 @@ class PromptLogprobs:
     tokens: tuple[TokenLogprobs, ...]
 
 
-EngineEvent = TokenEvent | FinishEvent | PromptLogprobs
+@dataclass(frozen=True, slots=True)
+class StartEvent:
+    """The computation of a request begins, for the first time; comes before all else of it."""
+
+    gateway_id: int
+    request_id: int
+    waited_s: float
+    """Since its arrival, the compilation of its grammar included."""
+
+
+EngineEvent = TokenEvent | FinishEvent | PromptLogprobs | StartEvent
 
 
 @dataclass(frozen=True, slots=True)

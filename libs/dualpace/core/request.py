@@ -25,6 +25,9 @@ MIN_PRIORITY, MAX_PRIORITY = -(1 << 31), (1 << 31) - 1
 
 MAX_TOP_K = (1 << 31) - 1
 
+MAX_TARGET_S = 86_400.0
+"""Of a client's latency targets."""
+
 
 class Engine(enum.IntEnum):
     """The two decode engines of a node."""
@@ -135,13 +138,17 @@ class Request:
     """Generation ends after one of these; the model's own end tokens included, unless ignored."""
     sampling: SamplingParams = SamplingParams()
     arrival_s: float = 0.0
-    """Reading of the node's monotonic clock; ranks requests by age."""
+    """Reading of the node's monotonic clock."""
     priority: int = 0
-    """Lower is sooner; requests of equal priority go by age."""
+    """Lower is sooner; requests of equal priority go by when their first token is due."""
     prompt_logprobs: int | None = None
     """How many alternatives to report for each prompt token but the first; None: no report."""
     trace: TraceContext | None = None
     """Below which engines add spans of what they do for it; None: they add none."""
+    first_token_target_s: float = 0.0
+    """After arrival, when the first token is due; of one priority, what is due first goes first."""
+    token_target_s: float | None = None
+    """Between later tokens, at most; those with the strictest stay on the device longest."""
 
     def __post_init__(self) -> None:
         assert self.prompt_tokens > 0
@@ -149,11 +156,13 @@ class Request:
         assert len(self.stop_token_ids) <= MAX_STOP_TOKEN_IDS
         assert MIN_PRIORITY <= self.priority <= MAX_PRIORITY
         assert self.prompt_logprobs is None or 0 <= self.prompt_logprobs <= MAX_LOGPROBS
+        assert 0.0 <= self.first_token_target_s <= MAX_TARGET_S
+        assert self.token_target_s is None or 0.0 < self.token_target_s <= MAX_TARGET_S
 
     @property
     def rank(self) -> tuple[int, float, int]:
         """Orders requests, the most urgent first; ties go by id, so that every run agrees."""
-        return (self.priority, self.arrival_s, self.request_id)
+        return (self.priority, self.arrival_s + self.first_token_target_s, self.request_id)
 
     @property
     def max_total_tokens(self) -> int:

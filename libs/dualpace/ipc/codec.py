@@ -20,6 +20,7 @@ from dualpace.core.messages import (
     Reserved,
     ReturnCause,
     Returned,
+    StartEvent,
     Submit,
     TokenEvent,
     TokenLogprobs,
@@ -28,7 +29,7 @@ from dualpace.core.request import FinishReason, LogitAdjustments, Request, Sampl
 from dualpace.core.trace_context import decode_trace_context
 from dualpace.ipc.proto import engine_pb2 as pb
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Version of the conversations; both sides say theirs, and unequal ones part at once."""
 
 
@@ -54,6 +55,8 @@ def encode_request(request: Request) -> pb.Request:
         priority=request.priority,
         prompt_logprobs=request.prompt_logprobs,
         trace=None if request.trace is None else request.trace.encoded(),
+        first_token_target_s=request.first_token_target_s,
+        token_target_s=request.token_target_s,
     )
 
 
@@ -91,6 +94,8 @@ def decode_request(message: pb.Request) -> Request:
                 message.prompt_logprobs if message.HasField("prompt_logprobs") else None
             ),
             trace=decode_trace_context(message.trace),
+            first_token_target_s=message.first_token_target_s,
+            token_target_s=(message.token_target_s if message.HasField("token_target_s") else None),
         )
     except (AssertionError, ValueError) as error:
         raise ProtocolError("a request is out of bounds") from error
@@ -165,6 +170,9 @@ def encode_events(events: Iterable[EngineEvent]) -> pb.EngineMessage:
             out.finish.end_position = event.end_position
             out.finish.reason = event.reason
             out.finish.message = event.message
+        elif isinstance(event, StartEvent):
+            out.start.request_id = event.request_id
+            out.start.waited_s = event.waited_s
         else:
             out.prompt_logprobs.request_id = event.request_id
             out.prompt_logprobs.start = event.start
@@ -203,6 +211,8 @@ def _decode_event(event: pb.EngineEvent, gateway_id: int) -> EngineEvent:
         end = event.finish
         reason = FinishReason(end.reason)
         return FinishEvent(gateway_id, end.request_id, end.end_position, reason, end.message)
+    if body == "start":
+        return StartEvent(gateway_id, event.start.request_id, event.start.waited_s)
     if body == "prompt_logprobs":
         prompt = event.prompt_logprobs
         tokens = tuple(map(_decode_logprobs, prompt.tokens))

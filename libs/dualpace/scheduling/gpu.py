@@ -24,6 +24,7 @@ from dualpace.core.messages import (
     Reserved,
     ReturnCause,
     Returned,
+    StartEvent,
     Submit,
     TokenEvent,
 )
@@ -141,7 +142,6 @@ class GpuScheduler:
 
     def schedule(self, now: float) -> GpuPlan:
         """Decide one iteration. Everything in the plan is executed, then `apply` is called."""
-        del now
         rows: list[GpuRow] = []
         out: list[KvCopy] = []
         arriving: list[KvCopy] = []
@@ -157,7 +157,7 @@ class GpuScheduler:
         budget = self._continue_prefills(rows, budget)
         self._blocked = self.state.preemptions != preemptions
         if not self._blocked:
-            self._admit_waiting(rows, arriving, budget)
+            self._admit_waiting(now, rows, arriving, budget)
         self._call_back()
         self._prompt_tokens = sum(len(row.tokens) for row in rows[decodes:])
         return GpuPlan(tuple(rows), tuple(out), tuple(arriving))
@@ -321,7 +321,9 @@ class GpuScheduler:
 
     # Waiting sequences.
 
-    def _admit_waiting(self, rows: list[GpuRow], arriving: list[KvCopy], budget: int) -> None:
+    def _admit_waiting(
+        self, now: float, rows: list[GpuRow], arriving: list[KvCopy], budget: int
+    ) -> None:
         may_reserve = True
         self.state.shortage = 0
         for sequence in list(self.state.waiting):
@@ -351,9 +353,16 @@ class GpuScheduler:
                 continue
             sequence.bound_for_host = tier is Tier.HOST
             self.state.start_running(sequence)
+            self._note_start(sequence, now)
             count = min(sequence.pending, budget)
             rows.append(self._row(sequence, count))
             budget -= count
+
+    def _note_start(self, sequence: GpuSequence, now: float) -> None:
+        if not sequence.started:
+            sequence.started = True
+            waited_s = max(0.0, now - sequence.request.arrival_s)
+            self.state.emit(StartEvent(sequence.gateway_id, sequence.request_id, waited_s))
 
     def _note_shortage(self, sequence: GpuSequence) -> None:
         wanted = self.state.device_blocks_for(sequence.num_tokens)

@@ -38,6 +38,8 @@ class GpuSequence(Sequence):
     host: HostHold | None = None
     bound_for_host: bool = False
     """What is computed of it streams KV to the host, and it is committed with its next token."""
+    started: bool = False
+    """Whether it was ever computed."""
     scored: int = 0
     """Prompt tokens whose log-probabilities have been reported, the first one, which has none,
     included."""

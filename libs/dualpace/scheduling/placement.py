@@ -10,6 +10,7 @@ prefills.
 
 import enum
 import hashlib
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -236,7 +237,7 @@ class Auto(GpuOnly):
         return Tier.GPU if wanted <= view.free_device_blocks else None
 
     def movers(self, decodes: Sequence[GpuSequence], view: NodeView) -> list[GpuSequence]:
-        """Choose the youngest that make up what is missing.
+        """Choose the youngest that make up what is missing, those in a hurry last.
 
         That is room to grow, once fewer than `low` blocks are free: every decode may want a block
         in the same iteration, and a move takes more than one. Moves under way are finished; they
@@ -250,8 +251,11 @@ class Auto(GpuOnly):
         if view.free_device_blocks < (2 * low if under_way else low):
             missing = max(missing, int(2 * low) - view.free_device_blocks)
         missing -= view.leaving_blocks
+        if missing <= 0:
+            return []
         chosen: list[GpuSequence] = []
-        for sequence in reversed(decodes):
+        youngest_first = decodes[::-1]
+        for sequence in sorted(youngest_first, key=_token_target_s, reverse=True):
             if missing <= 0:
                 break
             if sequence.host is not None or view.host_has_room(sequence.num_tokens + 2):
@@ -260,10 +264,13 @@ class Auto(GpuOnly):
         return chosen
 
     def recall(self, away: Sequence[GpuSequence], view: NodeView) -> GpuSequence | None:
-        """Call the oldest back that fits, when nobody waits and few are on their way."""
+        """Call the oldest back that fits, when nobody waits and few are on their way.
+
+        Those whose tokens are to come soonest go first.
+        """
         if view.num_waiting or view.recalls_in_flight >= MAX_RECALLS_IN_FLIGHT:
             return None
-        for sequence in away:
+        for sequence in sorted(away, key=_token_target_s):
             wanted = view.device_blocks_for(sequence.num_tokens + 1) + view.recalled_blocks
             if self._resident_fits(wanted, self._headroom + self._low, view):
                 return sequence
@@ -274,6 +281,12 @@ class Auto(GpuOnly):
         spare_rows = max(1, view.total_device_slots // 4)
         rows = view.free_device_slots - view.recalls_in_flight > spare_rows
         return rows and view.free_device_blocks - wanted >= headroom * view.total_device_blocks
+
+
+def _token_target_s(sequence: GpuSequence) -> float:
+    """Return the time that may lie between a request's tokens."""
+    target_s = sequence.request.token_target_s
+    return math.inf if target_s is None else target_s
 
 
 def placement_from_text(text: str) -> Placement:

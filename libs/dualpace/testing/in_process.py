@@ -19,6 +19,7 @@ from dualpace.core.messages import (
     HandoffCommand,
     HandoffEvent,
     PromptLogprobs,
+    StartEvent,
     Submit,
     TokenEvent,
     TokenLogprobs,
@@ -70,6 +71,7 @@ class Received:
     tokens: dict[int, TokenEvent] = field(default_factory=dict)
     engines: dict[int, Engine] = field(default_factory=dict)
     """Which engine was first to send each position."""
+    started: bool = False
     finish: FinishEvent | None = None
     prompt_logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)
     """By position."""
@@ -89,7 +91,11 @@ class _GatewayPort:
     def post(self, events: Sequence[EngineEvent]) -> None:
         for event in events:
             received = self._received[event.request_id]
-            if isinstance(event, FinishEvent):
+            if isinstance(event, StartEvent):
+                assert not received.started, "a request started twice"
+                assert not received.tokens, "a request starts before its first token"
+                received.started = True
+            elif isinstance(event, FinishEvent):
                 assert received.finish is None, "a request ended twice"
                 received.finish = event
             elif isinstance(event, PromptLogprobs):

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from dualpace.core.request import (
     MAX_PRIORITY,
     MAX_STOP_TOKEN_IDS,
+    MAX_TARGET_S,
     MAX_TOP_K,
     MIN_PRIORITY,
     LogitAdjustments,
@@ -56,4 +57,6 @@ REQUEST = st.builds(
     priority=st.integers(MIN_PRIORITY, MAX_PRIORITY),
     prompt_logprobs=st.none() | st.integers(0, 20),
     trace=st.none() | TRACE,
+    first_token_target_s=st.floats(0, MAX_TARGET_S),
+    token_target_s=st.none() | st.floats(0, MAX_TARGET_S, exclude_min=True),
 )

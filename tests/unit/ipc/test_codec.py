@@ -26,6 +26,7 @@ from dualpace.core.messages import (
     Reserved,
     ReturnCause,
     Returned,
+    StartEvent,
     Submit,
     TokenEvent,
     TokenLogprobs,
@@ -47,6 +48,7 @@ EVENT = st.one_of(
     st.builds(TokenEvent, GATEWAY, ID, COUNT, COUNT, st.none() | LOGPROBS),
     st.builds(FinishEvent, GATEWAY, ID, COUNT, st.sampled_from(FinishReason), st.text()),
     st.builds(PromptLogprobs, GATEWAY, ID, COUNT, st.lists(LOGPROBS, max_size=5).map(tuple)),
+    st.builds(StartEvent, GATEWAY, ID, st.floats(0, 1e6)),
 )
 COMMAND = st.one_of(
     st.builds(Reserve, ID, COUNT, st.text()),

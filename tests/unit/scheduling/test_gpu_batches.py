@@ -7,6 +7,7 @@ from dualpace.core.messages import (
     Release,
     ReturnCause,
     Returned,
+    StartEvent,
     Submit,
     TokenEvent,
 )
@@ -33,6 +34,8 @@ def submit(
     *,
     new: int = 20,
     stop: tuple[int, ...] = (),
+    due_after_s: float = 0.0,
+    priority: int = 0,
 ) -> None:
     request = Request(
         request_id=request_id,
@@ -41,12 +44,14 @@ def submit(
         max_tokens=new,
         stop_token_ids=stop,
         arrival_s=float(request_id),
+        first_token_target_s=due_after_s,
+        priority=priority,
     )
     scheduler.submit(Submit(request, tuple(range(prompt))))
 
 
-def step(scheduler: GpuScheduler, token: int = 7) -> GpuPlan:
-    plan = scheduler.schedule(0.0)
+def step(scheduler: GpuScheduler, token: int = 7, now: float = 0.0) -> GpuPlan:
+    plan = scheduler.schedule(now)
     scheduler.apply(plan, [Sample(row.request_id, token) for row in plan.rows if row.samples])
     scheduler.state.check_integrity()
     return plan
@@ -101,6 +106,33 @@ def test_requests_are_admitted_in_order_of_arrival() -> None:
     submit(scheduler, 3, prompt=2)
     assert shape(step(scheduler)) == [(1, 16, 1)]
     assert [s.request_id for s in scheduler.state.waiting] == [2, 3]
+
+
+def test_of_one_priority_what_is_due_first_goes_first() -> None:
+    scheduler = make_scheduler(max_running=1)
+    submit(scheduler, 1, prompt=2, new=1, due_after_s=9.0)
+    submit(scheduler, 2, prompt=2, new=1, due_after_s=5.0)
+    submit(scheduler, 3, prompt=2, new=1, due_after_s=2.0)
+    submit(scheduler, 4, prompt=2, new=1, due_after_s=99.0, priority=-1)
+    assert [step(scheduler).rows[0].request_id for _ in range(4)] == [4, 3, 2, 1]
+
+
+def test_the_start_of_a_request_is_told_once_and_before_its_tokens() -> None:
+    scheduler = make_scheduler(blocks=4)
+    submit(scheduler, 1, prompt=7)
+    submit(scheduler, 2, prompt=7)
+    step(scheduler, now=5.0)
+    while not scheduler.state.preemptions:
+        step(scheduler, now=6.0)
+    scheduler.cancel(1)
+    step(scheduler, now=7.0)  # the other is computed anew
+    events = scheduler.drain().events
+    starts = [e for e in events if isinstance(e, StartEvent)]
+    assert starts == [StartEvent(9, 1, 4.0), StartEvent(9, 2, 3.0)]
+    first_tokens = [
+        next(e for e in events if isinstance(e, TokenEvent) and e.request_id == i) for i in (1, 2)
+    ]
+    assert all(events.index(s) < events.index(t) for s, t in zip(starts, first_tokens, strict=True))
 
 
 def test_no_more_run_than_there_are_slots() -> None:

@@ -1,5 +1,7 @@
 """Where requests go: what `auto` promises, and what fixed placements depend on."""
 
+from dataclasses import replace
+
 import pytest
 
 from dualpace.core.errors import SettingsError
@@ -142,6 +144,31 @@ def test_a_mover_misses_no_iteration() -> None:
         node.check()
     assert moved > 1
     node.run_to_end()
+
+
+def test_those_in_a_hurry_leave_the_device_last_and_come_back_first() -> None:
+    node = make_node(device_blocks=60)
+    hasty = 3
+    for request_id in range(4):
+        request = make_request(request_id, prompt=40, new=100)
+        target_s = 0.05 if request_id == hasty else 0.5 if request_id == 0 else None
+        node.submit(replace(request, token_target_s=target_s))
+    left: list[int] = []
+    for _ in range(90):
+        before = {s.request_id for s in node.gpu.state.away}
+        round_of(node)
+        left.extend({s.request_id for s in node.gpu.state.away} - before)
+    assert left
+    assert left[0] in {1, 2}
+    assert hasty not in left
+    node.run_to_end()
+    view = make_node().gpu.state
+    away = [
+        GpuSequence(replace(make_request(i, 4, 9), token_target_s=t), [1] * 5)
+        for i, t in enumerate([None, 0.5, 0.1])
+    ]
+    recalled = placement_from_text("auto").recall(away, view)
+    assert recalled is away[2]
 
 
 def test_without_a_host_everything_runs_on_the_device() -> None:

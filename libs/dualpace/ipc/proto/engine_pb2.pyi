@@ -45,7 +45,7 @@ class LogitAdjustments(_message.Message):
     def __init__(self, presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., biased_token_ids: _Optional[_Iterable[int]] = ..., biases: _Optional[_Iterable[float]] = ..., allowed_token_ids: _Optional[_Iterable[int]] = ..., min_tokens: _Optional[int] = ..., grammar: _Optional[str] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("request_id", "gateway_id", "prompt_tokens", "max_tokens", "stop_token_ids", "sampling", "arrival_s", "priority", "prompt_logprobs", "trace")
+    __slots__ = ("request_id", "gateway_id", "prompt_tokens", "max_tokens", "stop_token_ids", "sampling", "arrival_s", "priority", "prompt_logprobs", "trace", "first_token_target_s", "token_target_s")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     GATEWAY_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -56,6 +56,8 @@ class Request(_message.Message):
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     TRACE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_TARGET_S_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_TARGET_S_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     gateway_id: int
     prompt_tokens: int
@@ -66,7 +68,9 @@ class Request(_message.Message):
     priority: int
     prompt_logprobs: int
     trace: bytes
-    def __init__(self, request_id: _Optional[int] = ..., gateway_id: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., arrival_s: _Optional[float] = ..., priority: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ..., trace: _Optional[bytes] = ...) -> None: ...
+    first_token_target_s: float
+    token_target_s: float
+    def __init__(self, request_id: _Optional[int] = ..., gateway_id: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., arrival_s: _Optional[float] = ..., priority: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ..., trace: _Optional[bytes] = ..., first_token_target_s: _Optional[float] = ..., token_target_s: _Optional[float] = ...) -> None: ...
 
 class GatewayHello(_message.Message):
     __slots__ = ("gateway_id", "protocol")
@@ -170,15 +174,25 @@ class PromptLogprobs(_message.Message):
     tokens: _containers.RepeatedCompositeFieldContainer[TokenLogprobs]
     def __init__(self, request_id: _Optional[int] = ..., start: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[TokenLogprobs, _Mapping]]] = ...) -> None: ...
 
+class StartEvent(_message.Message):
+    __slots__ = ("request_id", "waited_s")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    WAITED_S_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    waited_s: float
+    def __init__(self, request_id: _Optional[int] = ..., waited_s: _Optional[float] = ...) -> None: ...
+
 class EngineEvent(_message.Message):
-    __slots__ = ("token", "finish", "prompt_logprobs")
+    __slots__ = ("token", "finish", "prompt_logprobs", "start")
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     FINISH_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
     token: TokenEvent
     finish: FinishEvent
     prompt_logprobs: PromptLogprobs
-    def __init__(self, token: _Optional[_Union[TokenEvent, _Mapping]] = ..., finish: _Optional[_Union[FinishEvent, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[PromptLogprobs, _Mapping]] = ...) -> None: ...
+    start: StartEvent
+    def __init__(self, token: _Optional[_Union[TokenEvent, _Mapping]] = ..., finish: _Optional[_Union[FinishEvent, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[PromptLogprobs, _Mapping]] = ..., start: _Optional[_Union[StartEvent, _Mapping]] = ...) -> None: ...
 
 class EngineStatus(_message.Message):
     __slots__ = ("gauges",)

@@ -37,9 +37,11 @@ from dualpace.gateway.openapi import request_body
 from dualpace.gateway.prompts import PromptBuilder
 from dualpace.gateway.protocol.chat import ChatRequest
 from dualpace.gateway.protocol.completions import CompletionRequest
+from dualpace.gateway.protocol.responses import ResponsesRequest
 from dualpace.gateway.routes import health, models, tokens
 from dualpace.gateway.routes.chat import chat_completions
 from dualpace.gateway.routes.completions import completions
+from dualpace.gateway.routes.responses import responses
 from dualpace.gateway.serving import Gateway
 from dualpace.gateway.settings import GatewaySettings
 from dualpace.gateway.tracing_middleware import TracedRequests
@@ -171,6 +173,10 @@ def _add_generation_routes(app: FastAPI, gateway: Gateway) -> None:
     @app.post("/v1/chat/completions", openapi_extra=request_body(ChatRequest))
     async def create_chat_completion(request: Request) -> Response:
         return await chat_completions(gateway, request)
+
+    @app.post("/v1/responses", openapi_extra=request_body(ResponsesRequest))
+    async def create_response(request: Request) -> Response:
+        return await responses(gateway, request)
 
     @app.post("/tokenize", openapi_extra=request_body(CompletionRequest))
     async def tokenize(request: Request) -> Response:

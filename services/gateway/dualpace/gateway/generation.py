@@ -7,7 +7,7 @@ come: while a request moves, its tokens arrive on two streams that know nothing 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from dualpace.core.messages import EngineEvent, PromptLogprobs, TokenEvent
+from dualpace.core.messages import EngineEvent, PromptLogprobs, StartEvent, TokenEvent
 from dualpace.core.request import Engine, FinishReason, other_engine
 from dualpace.gateway.backend import (
     GeneratedToken,
@@ -65,6 +65,8 @@ class NodeGeneration:
             self._take_token(engine, event)
         elif isinstance(event, PromptLogprobs):
             self._take_scores(event)
+        elif isinstance(event, StartEvent):
+            return
         elif event.reason in (FinishReason.STOP, FinishReason.LENGTH):
             self._end = (event.end_position, GenerationEnd(event.reason, event.message))
         else:

@@ -2,7 +2,7 @@
 
 import asyncio
 from asyncio import CancelledError
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -30,13 +30,11 @@ from dualpace.gateway.lifecycle import Lifecycle
 from dualpace.gateway.metering import Meter, Metering
 from dualpace.gateway.metrics import Metrics, RequestObserver
 from dualpace.gateway.model import ServedModel
-from dualpace.gateway.plain_frames import PlainFrames
+from dualpace.gateway.presentation import Events, Presentation
 from dualpace.gateway.prompts import PromptBuilder
-from dualpace.gateway.protocol.generation import StreamOptions
-from dualpace.gateway.replies.common import Reply, usage_of
 from dualpace.gateway.request_trace import request_trace
 from dualpace.gateway.settings import GatewaySettings
-from dualpace.gateway.sse import DONE, EventStream, frame
+from dualpace.gateway.sse import EventStream
 from dualpace.tracing import Tracing
 
 T = TypeVar("T")
@@ -71,9 +69,8 @@ class Job:
     """A request ready to run: its choices, none begun, and how to show them."""
 
     choices: list[Choice]
-    reply: Reply
+    presentation: Presentation
     stream: bool
-    stream_options: StreamOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,12 +138,14 @@ class Exchange:
         )
         trace = request_trace()
         if trace is not None:
-            shown = job.reply.options
+            shown = job.presentation.options
             trace.prepared(shown.model, job.choices, stream=job.stream)
             trace.answered_by(shown.reply_id)
         if job.stream:
+            events = generate(gateway, job.choices, terms, observer)
             return EventStream(
-                _frames(gateway, job, terms, observer),
+                job.presentation.frames(events),
+                late_error=job.presentation.late_error,
                 ping_interval_s=gateway.settings.ping_interval_s,
                 on_disconnect=lambda: gateway.metrics.disconnected(observer.state),
             )
@@ -159,7 +158,7 @@ class Exchange:
 
 async def generate(
     gateway: Gateway, choices: Sequence[Choice], terms: Terms, observer: RequestObserver
-) -> AsyncGenerator[tuple[Choice, Delta | None], None]:
+) -> Events:
     """Generate every choice; yield a choice with what became visible, after each of its events."""
     plans = [choice.plan for choice in choices]
     try:
@@ -226,44 +225,4 @@ async def _collect(
                 shown[choice.plan.index].append(delta)
     for choice in job.choices:
         shown[choice.plan.index].append(Delta("", choice.remaining()))
-    return job.reply.whole(job.choices, shown, usage_of(job.choices))
-
-
-async def _frames(
-    gateway: Gateway, job: Job, terms: Terms, observer: RequestObserver
-) -> AsyncGenerator[bytes, None]:
-    opened: set[int] = set()
-    plain = PlainFrames(job.reply, job.stream_options)
-    async with aclosing(generate(gateway, job.choices, terms, observer)) as events:
-        async for choice, delta in events:
-            if delta is not None and choice.finish is None and choice.plan.index in opened:
-                data = plain.frame(choice, delta)
-                if data is not None:
-                    yield data
-                    continue
-            for chunk in _chunks(job, choice, delta, opened):
-                yield frame(chunk)
-    if job.stream_options.include_usage:
-        yield frame(job.reply.usage(usage_of(job.choices)))
-    yield DONE
-
-
-def _chunks(
-    job: Job, choice: Choice, delta: Delta | None, opened: set[int]
-) -> Iterator[dict[str, Any]]:
-    """Yield what an event adds to the stream: at most an opening, a delta and a closing."""
-    chunks: list[dict[str, Any] | None] = []
-    if choice.plan.index not in opened:
-        opened.add(choice.plan.index)
-        chunks.append(job.reply.opening(choice))
-    if delta is not None:
-        chunks.append(job.reply.delta(choice, delta))
-    if choice.finish is not None:
-        chunks.append(job.reply.closing(choice))
-    options = job.stream_options
-    for chunk in filter(None, chunks):
-        if options.continuous_usage_stats:
-            chunk["usage"] = usage_of(job.choices)
-        elif options.include_usage:
-            chunk["usage"] = None
-        yield chunk
+    return job.presentation.whole(shown)

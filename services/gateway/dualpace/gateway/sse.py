@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from dualpace.gateway.disconnect import settle, while_connected
 from dualpace.gateway.errors import (
+    ApiError,
     ClientDisconnectedError,
     encode_json,
     error_response,
@@ -29,6 +30,11 @@ def frame(value: object) -> bytes:
     return b"data: " + encode_json(value) + b"\n\n"
 
 
+def named_frame(name: str, value: object) -> bytes:
+    """Return one event with a name of its own."""
+    return b"event: " + name.encode() + b"\n" + frame(value)
+
+
 class EventStream(Response):
     """Sends what a generator of frames yields, and closes it, also when the client leaves."""
 
@@ -39,8 +45,10 @@ class EventStream(Response):
         frames: AsyncGenerator[bytes, None],
         *,
         ping_interval_s: float,
+        late_error: Callable[[ApiError], bytes],
         on_disconnect: Callable[[], None],
     ) -> None:
+        """late_error: makes the frame that tells of a failure once the stream has started."""
         self.status_code = 200
         self.background = None
         self.body = b""
@@ -48,6 +56,7 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._frames = frames
         self._ping_interval_s = ping_interval_s
+        self._late_error = late_error
         self._on_disconnect = on_disconnect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,7 +83,7 @@ class EventStream(Response):
             if not writer.started:
                 await error_response(error)(scope, receive, send)
                 return
-            await writer.write(frame(error.envelope()))
+            await writer.write(self._late_error(error))
         finally:
             await settle(pinger)
         await writer.finish()

@@ -13,14 +13,15 @@ from dualpace.gateway.errors import ApiError
 from dualpace.gateway.protocol import rules, unsupported
 from dualpace.gateway.protocol.chat import ChatRequest
 from dualpace.gateway.protocol.completions import CompletionRequest
-from dualpace.gateway.protocol.generation import GenerationRequest
+from dualpace.gateway.protocol.generation import CommonRequest
+from dualpace.gateway.protocol.responses import ResponsesRequest
 from dualpace.gateway.wording import describe
 
 _MAX_FAULTS = 10
 _MAX_PARAM = 100
 
 M = TypeVar("M", bound=BaseModel)
-R = TypeVar("R", bound=GenerationRequest)
+R = TypeVar("R", bound=CommonRequest)
 
 
 def parse_chat(body: Mapping[str, Any]) -> ChatRequest:
@@ -31,6 +32,11 @@ def parse_chat(body: Mapping[str, Any]) -> ChatRequest:
 def parse_completion(body: Mapping[str, Any]) -> CompletionRequest:
     """Validate a completion request. Raises ApiError 400."""
     return _parse(CompletionRequest, body, unsupported.COMPLETIONS, rules.COMPLETIONS)
+
+
+def parse_responses(body: Mapping[str, Any]) -> ResponsesRequest:
+    """Validate a request for a response. Raises ApiError 400."""
+    return _parse(ResponsesRequest, body, unsupported.RESPONSES, rules.RESPONSES)
 
 
 def parse_model(model: type[M], body: Mapping[str, Any]) -> M:

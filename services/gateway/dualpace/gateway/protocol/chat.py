@@ -6,40 +6,16 @@ from pydantic import BeforeValidator, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from dualpace.core.request import MAX_LOGPROBS
-from dualpace.gateway.errors import shorten
+from dualpace.gateway.protocol.content import content_of
 from dualpace.gateway.protocol.fields import Flag, OnFlag, StrictModel, fault
 from dualpace.gateway.protocol.generation import GenerationRequest
 from dualpace.gateway.protocol.tools import ToolChoice, Tools
 
-
-def _content(value: object) -> object:
-    """Join a list of text parts by newlines; templates get one string."""
-    if value is None or isinstance(value, str):
-        return value
-    if not isinstance(value, list):
-        raise fault("must be a string or a list of text parts", "invalid_type")
-    if not value:
-        raise fault("must not be an empty list")
-    return "\n".join(_part_text(index, part) for index, part in enumerate(value))
-
-
-def _part_text(index: int, part: object) -> str:
-    if not isinstance(part, dict):
-        raise fault(f"part {index} must be an object", "invalid_type")
-    kind = part.get("type")
-    if kind != "text":
-        raise fault(
-            f"part {index} has type {shorten(kind, 40)}; only 'text' is supported",
-            "unsupported_value",
-        )
-    text = part.get("text")
-    if not isinstance(text, str):
-        raise fault(f"part {index} needs 'text', a string", "invalid_type")
-    return text
-
-
 Content = Annotated[
-    str | None, BeforeValidator(_content, json_schema_input_type=str | list[dict[str, Any]] | None)
+    str | None,
+    BeforeValidator(
+        content_of({"text": "text"}), json_schema_input_type=str | list[dict[str, Any]] | None
+    ),
 ]
 
 

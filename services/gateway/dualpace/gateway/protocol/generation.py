@@ -1,4 +1,4 @@
-"""Fields that both generation routes share."""
+"""Fields that generation routes share."""
 
 from typing import Annotated
 
@@ -27,11 +27,10 @@ class StreamOptions(StrictModel):
     continuous_usage_stats: Flag = False
 
 
-class GenerationRequest(StrictModel):
-    """Fields that chat and plain completions share. None means: use the model's default."""
+class CommonRequest(StrictModel):
+    """Fields that all generation routes share. None means: use the model's default."""
 
     model: str | None = None
-    max_tokens: int | None = Field(default=None, ge=1)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=-1)
@@ -42,9 +41,6 @@ class GenerationRequest(StrictModel):
     logit_bias: LogitBiasField = ()
     allowed_token_ids: AllowedTokensField = ()
     seed: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 63)
-    n: Annotated[int, BeforeValidator(or_default(1), json_schema_input_type=int | None)] = Field(
-        default=1, ge=1
-    )
     stop: StopStringsField = ()
     stop_token_ids: TokenIdsField = ()
     include_stop_str_in_output: Flag = False
@@ -52,14 +48,23 @@ class GenerationRequest(StrictModel):
     min_tokens: Whole = Field(default=0, ge=0)
     skip_special_tokens: OnFlag = True
     truncate_prompt_tokens: int | None = Field(default=None, ge=-1)
-    prompt_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
     priority: Whole = Field(default=0, ge=MIN_PRIORITY, le=MAX_PRIORITY)
-    response_format: ResponseFormat | None = None
-    structured_outputs: StructuredOutputs | None = None
     stream: Flag = False
-    stream_options: StreamOptions | None = None
-    return_token_ids: Flag = False
-    return_tokens_as_token_ids: Flag = False
     user: str | None = None
     request_id: str | None = Field(default=None, min_length=1, max_length=128, pattern=r"^[!-~]+$")
     x_dualpace: Flag = False
+
+
+class GenerationRequest(CommonRequest):
+    """Fields that chat and plain completions share."""
+
+    max_tokens: int | None = Field(default=None, ge=1)
+    n: Annotated[int, BeforeValidator(or_default(1), json_schema_input_type=int | None)] = Field(
+        default=1, ge=1
+    )
+    prompt_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    stream_options: StreamOptions | None = None
+    return_token_ids: Flag = False
+    return_tokens_as_token_ids: Flag = False

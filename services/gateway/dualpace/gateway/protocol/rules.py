@@ -10,11 +10,12 @@ from typing import Generic, TypeVar
 from dualpace.gateway.errors import invalid
 from dualpace.gateway.protocol.chat import ChatRequest
 from dualpace.gateway.protocol.completions import CompletionRequest
-from dualpace.gateway.protocol.generation import GenerationRequest
+from dualpace.gateway.protocol.generation import CommonRequest, GenerationRequest
+from dualpace.gateway.protocol.responses import LOGPROBS, ResponsesRequest
 from dualpace.gateway.protocol.tools import NAMED
 
-R = TypeVar("R", bound=GenerationRequest)
-R_contra = TypeVar("R_contra", bound=GenerationRequest, contravariant=True)
+R = TypeVar("R", bound=CommonRequest)
+R_contra = TypeVar("R_contra", bound=CommonRequest, contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Rule(Generic[R_contra]):
     param: str
     message: str
     broken: Callable[[R_contra], bool]
+    code: str = "invalid_value"
 
 
 BOTH: tuple[Rule[GenerationRequest], ...] = (
@@ -120,6 +122,74 @@ COMPLETIONS: tuple[Rule[CompletionRequest], ...] = (
     ),
 )
 
+_NOTHING_KEPT = "unsupported_parameter"
+
+RESPONSES: tuple[Rule[ResponsesRequest], ...] = (
+    Rule(
+        "store",
+        "must be false or left out: no response is kept here",
+        lambda r: r.store,
+        _NOTHING_KEPT,
+    ),
+    Rule(
+        "background",
+        "must be false or left out: no response is kept here to be fetched later",
+        lambda r: r.background,
+        _NOTHING_KEPT,
+    ),
+    Rule(
+        "previous_response_id",
+        "names nothing: no response is kept here; send the whole conversation as input",
+        lambda r: r.previous_response_id is not None,
+        _NOTHING_KEPT,
+    ),
+    Rule(
+        "stream_options",
+        "is only allowed when stream is true",
+        lambda r: r.stream_options is not None and not r.stream,
+    ),
+    Rule(
+        "top_logprobs",
+        f"needs {LOGPROBS} in include",
+        lambda r: bool(r.top_logprobs) and LOGPROBS not in r.include,
+    ),
+    Rule(
+        "min_tokens",
+        "is more than max_output_tokens",
+        lambda r: r.max_output_tokens is not None and r.min_tokens > r.max_output_tokens,
+    ),
+    Rule(
+        "text.format",
+        "needs a schema with type json_schema, and with no other",
+        lambda r: (
+            r.text is not None
+            and r.text.format is not None
+            and (r.text.format.type == "json_schema") != (r.text.format.definition is not None)
+        ),
+    ),
+    Rule(
+        "text.format",
+        "needs a name with type json_schema",
+        lambda r: (
+            r.text is not None
+            and r.text.format is not None
+            and r.text.format.type == "json_schema"
+            and r.text.format.name is None
+        ),
+    ),
+    Rule(
+        "tools",
+        "cannot be joined with text.format, except with tool_choice none",
+        lambda r: (
+            bool(r.tools)
+            and r.tool_choice != "none"
+            and r.text is not None
+            and r.text.format is not None
+            and r.text.format.type != "text"
+        ),
+    ),
+)
+
 
 def _has_form(request: GenerationRequest) -> bool:
     return request.response_format is not None and request.response_format.type != "text"
@@ -129,4 +199,4 @@ def check(request: R, rules: Sequence[Rule[R]]) -> None:
     """Raise ApiError 400 for the first rule that the request breaks."""
     for rule in rules:
         if rule.broken(request):
-            raise invalid(rule.param, rule.message)
+            raise invalid(rule.param, rule.message, rule.code)

@@ -51,6 +51,20 @@ COMPLETIONS: Neutral = _BOTH | {
     "suffix": ("",),
 }
 
+RESPONSES: Neutral = _BOTH | {
+    "background_options": ({},),
+    "context_management": ([],),
+    "conversation": (),
+    "max_completion_tokens": (),
+    "max_tokens": (),
+    "moderation": (),
+    "n": (1,),
+    "prompt": (),
+    "response_format": (),
+    "structured_outputs": (),
+    "truncation": ("disabled",),
+}
+
 
 def refuse_unsupported(body: Mapping[str, object], neutral: Neutral) -> None:
     """Raise ApiError 400 for the first field that would change the output, but could not."""

@@ -8,8 +8,8 @@ from dualpace.gateway.replies.common import (
     ReplyOptions,
     ending,
     finish_fields,
-    finite,
     joined,
+    listed_token,
     prompt_logprobs,
     token_ids,
 )
@@ -96,23 +96,7 @@ class ChatReply:
     def _logprobs(self, tokens: Sequence[ChosenToken]) -> dict[str, Any] | None:
         if self.options.logprobs is None:
             return None
-        return {"content": [self._token(token) for token in tokens], "refusal": None}
-
-    def _token(self, token: ChosenToken) -> dict[str, Any]:
-        logprobs = token.logprobs
-        assert logprobs is not None, "the engine was asked for log-probabilities"
-        top = logprobs.top[: self.options.logprobs]
-        return {
-            **self._entry(token.token_id, logprobs.chosen),
-            "top_logprobs": [self._entry(token_id, logprob) for token_id, logprob in top],
-        }
-
-    def _entry(self, token_id: int, logprob: float) -> dict[str, Any]:
-        return {
-            "token": self.options.label(token_id),
-            "logprob": finite(logprob),
-            "bytes": list(self.options.token_text.piece(token_id)),
-        }
+        return {"content": [listed_token(token, self.options) for token in tokens], "refusal": None}
 
 
 def _content(delta: Delta) -> dict[str, Any]:

@@ -67,8 +67,8 @@ class Reply(Protocol):
 
 
 def new_id(prefix: str) -> str:
-    """Return a reply id that no other reply has, whatever the client called its request."""
-    return f"{prefix}-{random_id()}"
+    """Return an id that nothing else has, whatever the client called its request."""
+    return prefix + random_id()
 
 
 def usage_of(choices: Sequence[Choice]) -> dict[str, int]:
@@ -86,11 +86,18 @@ def usage_of(choices: Sequence[Choice]) -> dict[str, int]:
 def ending(choice: Choice, options: ReplyOptions) -> dict[str, Any]:
     """Return the fields of a choice that has ended."""
     assert choice.finish is not None
-    fields = finish_fields(choice.finish_reason, choice.finish.stop_reason)
-    if options.x_dualpace:
-        counts = {engine.name.lower(): choice.tokens_by_engine[engine] for engine in Engine}
-        fields["x_dualpace"] = {"tokens": counts}
-    return fields
+    return {
+        **finish_fields(choice.finish_reason, choice.finish.stop_reason),
+        **extras(choice, options),
+    }
+
+
+def extras(choice: Choice, options: ReplyOptions) -> dict[str, Any]:
+    """Return `x_dualpace`, if it was asked for: who generated a choice that has ended."""
+    if not options.x_dualpace:
+        return {}
+    counts = {engine.name.lower(): choice.tokens_by_engine[engine] for engine in Engine}
+    return {"x_dualpace": {"tokens": counts}}
 
 
 def finish_fields(
@@ -126,6 +133,22 @@ def prompt_logprobs(choice: Choice, options: ReplyOptions) -> list[dict[str, Any
             }
         )
     return entries
+
+
+def listed_token(token: ChosenToken, options: ReplyOptions) -> dict[str, Any]:
+    """Return a generated token with its log-probability and the likeliest alternatives."""
+    logprobs = token.logprobs
+    assert logprobs is not None, "the engine was asked for log-probabilities"
+
+    def entry(token_id: int, logprob: float) -> dict[str, Any]:
+        return {
+            "token": options.label(token_id),
+            "logprob": finite(logprob),
+            "bytes": list(options.token_text.piece(token_id)),
+        }
+
+    top = [entry(token_id, logprob) for token_id, logprob in logprobs.top[: options.logprobs]]
+    return {**entry(token.token_id, logprobs.chosen), "top_logprobs": top}
 
 
 def joined(deltas: Sequence[Delta]) -> Delta:

@@ -18,5 +18,5 @@ async def chat_completions(gateway: Gateway, http_request: Request) -> Response:
         exchange.name(request.request_id)
         name = gateway.served_name(request.model)
         choices = await Preparation(gateway, exchange.while_connected).chat(request)
-        options = reply_options(gateway, request, "chatcmpl", name, chat_logprobs(request))
+        options = reply_options(gateway, request, "chatcmpl-", name, chat_logprobs(request))
         return await exchange.answer(job_for(request, choices, ChatReply(options)))

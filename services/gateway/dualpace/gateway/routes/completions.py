@@ -18,6 +18,6 @@ async def completions(gateway: Gateway, http_request: Request) -> Response:
         exchange.name(request.request_id)
         name = gateway.served_name(request.model)
         choices = await Preparation(gateway, exchange.while_connected).completion(request)
-        options = reply_options(gateway, request, "cmpl", name, request.logprobs)
+        options = reply_options(gateway, request, "cmpl-", name, request.logprobs)
         reply = CompletionReply(options, echo=request.echo)
         return await exchange.answer(job_for(request, choices, reply))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from dualpace.gateway.choices import Choice
+from dualpace.gateway.chunks import Chunks
 from dualpace.gateway.protocol.generation import GenerationRequest, StreamOptions
 from dualpace.gateway.replies.common import Reply, ReplyOptions, new_id
 from dualpace.gateway.serving import Gateway, Job
@@ -26,9 +27,5 @@ def reply_options(
 
 def job_for(request: GenerationRequest, choices: Sequence[Choice], reply: Reply) -> Job:
     """Return the request as a job."""
-    return Job(
-        choices=list(choices),
-        reply=reply,
-        stream=request.stream,
-        stream_options=request.stream_options or StreamOptions(),
-    )
+    presentation = Chunks(choices, reply, request.stream_options or StreamOptions())
+    return Job(choices=list(choices), presentation=presentation, stream=request.stream)

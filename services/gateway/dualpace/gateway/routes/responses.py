@@ -1,0 +1,28 @@
+"""POST /v1/responses, of which nothing is kept."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dualpace.gateway.preparing import Preparation, chat_logprobs
+from dualpace.gateway.replies.responses import ResponsePresentation
+from dualpace.gateway.responses_as_chat import chat_body, in_own_words
+from dualpace.gateway.routes.generation import reply_options
+from dualpace.gateway.serving import Exchange, Gateway, Job
+from dualpace.gateway.validation import parse_chat, parse_responses
+
+
+async def responses(gateway: Gateway, http_request: Request) -> Response:
+    """Continue the conversation that a request brings with it."""
+    exchange = Exchange(gateway, http_request)
+    with exchange.running(), in_own_words():
+        body = await exchange.body()
+        request = parse_responses(body)
+        chat = parse_chat(chat_body(request, body))
+        exchange.name(request.request_id)
+        name = gateway.served_name(request.model)
+        [choice] = await Preparation(gateway, exchange.while_connected).chat(chat)
+        options = reply_options(gateway, chat, "resp_", name, chat_logprobs(chat))
+        presentation = ResponsePresentation(request, choice, options)
+        return await exchange.answer(
+            Job(choices=[choice], presentation=presentation, stream=request.stream)
+        )
