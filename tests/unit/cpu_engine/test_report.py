@@ -81,6 +81,7 @@ def test_what_runs_on_tiles_is_told(
     assert group < LEAST_TILE_HEADS, "this model's attention is not for tiles"
     assert list(work) == words
     report = HostReport(
+        backend="native",
         isa=isa,
         tile_refusal="",
         tile_work=work,

@@ -34,8 +34,7 @@ from dualpace.ipc.serving import io_thread, serve_socket
 from dualpace.models.arena_pool import TORCH_DTYPES, arena_pool
 from dualpace.models.attention import PagedAttention
 from dualpace.models.decoder import Decoder
-from dualpace.models.host_attention import host_attention
-from dualpace.models.host_linear import host_linear
+from dualpace.models.host_backend import HostBackend, host_backend
 from dualpace.models.host_step import HostStep, host_step
 from dualpace.models.loader import load_decoder
 from dualpace.models.progress import log_progress
@@ -57,10 +56,16 @@ def _serve(settings: CpuEngineSettings, stop: StopRequest) -> None:
     pins = pin_process(settings.cores, topology).pins
     cores = plan_threads(topology, pins, threads=settings.threads)
     torch.set_num_threads(cores.num_threads)
+    backend = host_backend(
+        settings.backend,
+        cores.num_threads,
+        weights=settings.weights,
+        int8_group=settings.int8_group,
+    )
     checkpoint = open_checkpoint(Path(settings.model))
     decoder = None
     if settings.dtype != "auto":  # else the arena says
-        decoder = _load(settings, cores, checkpoint, getattr(torch, settings.dtype), stop)
+        decoder = _load(backend, checkpoint, getattr(torch, settings.dtype), stop)
     log.info("waiting for the arena in %s", settings.run_dir)
     arena = Arena.attach(
         Path(settings.run_dir),
@@ -71,12 +76,13 @@ def _serve(settings: CpuEngineSettings, stop: StopRequest) -> None:
     if decoder is None:
         geometry = arena.geometry
         longest = geometry.max_blocks_per_sequence * geometry.block_size
-        decoder = _load(settings, cores, checkpoint, TORCH_DTYPES[geometry.kv_dtype], stop, longest)
+        decoder = _load(backend, checkpoint, TORCH_DTYPES[geometry.kv_dtype], stop, longest)
     try:
         with closing(Grammars(vocabulary_of(checkpoint))) as grammars:
             _run(
                 settings,
                 cores=cores,
+                backend=backend,
                 decoder=decoder,
                 arena=arena,
                 facts=_facts(checkpoint, arena.geometry),
@@ -92,6 +98,7 @@ def _run(
     settings: CpuEngineSettings,
     *,
     cores: CorePlan,
+    backend: HostBackend,
     decoder: Decoder,
     arena: Arena,
     facts: EngineFacts,
@@ -100,12 +107,11 @@ def _run(
 ) -> None:
     inbox: Inbox[CpuInput] = Inbox()
     stop.on_stop(inbox.wake)
-    attention = host_attention(cores.num_threads)
     routing = build_routing(
         settings,
         decoder=decoder,
         arena=arena,
-        attention=attention,
+        attention=backend.attention,
         fingerprint=facts.model_fingerprint,
         clock=SystemClock(),
         num_threads=cores.num_threads,
@@ -114,7 +120,7 @@ def _run(
         settle_pins()
         gateways = EngineServer(io, facts, inbox.put)
         device = HandoffServer(io, arena.generation, inbox.put)
-        step = _step(cores, decoder, arena, attention)
+        step = _step(cores, decoder, arena, backend.attention)
         runner = HostRunner(step, arena, grammars, routing.borrower)
         engine = CpuEngine(
             scheduler=HostScheduler(_limits(settings, arena.geometry), routing.policy),
@@ -136,7 +142,7 @@ def _run(
             # Last: threads that are started afterwards inherit this one's processor.
             if cores.cpus:
                 pin_compute(cores.cpus)
-            report = host_report(decoder, step, cores)
+            report = host_report(decoder, step, cores, backend.name)
             runner.add_gauges(report.gauges())
             _log_ready(report, decoder, arena.geometry)
             while not stop.requested:
@@ -189,9 +195,8 @@ def _log_ready(report: HostReport, decoder: Decoder, geometry: ArenaGeometry) ->
     )
 
 
-def _load(  # noqa: PLR0917
-    settings: CpuEngineSettings,
-    cores: CorePlan,
+def _load(
+    backend: HostBackend,
     checkpoint: Checkpoint,
     dtype: torch.dtype,
     stop: StopRequest,
@@ -201,9 +206,7 @@ def _load(  # noqa: PLR0917
         checkpoint,
         dtype=dtype,
         device=torch.device("cpu"),
-        linear=host_linear(
-            cores.num_threads, weights=settings.weights, int8_group=settings.int8_group
-        ),
+        linear=backend.linear,
         progress=log_progress(log, "loading weights", stop.check),
         max_positions=longest,
     )

@@ -21,6 +21,8 @@ _MIB = 1 << 20
 class HostReport:
     """A snapshot of the start."""
 
+    backend: str
+    """What multiplies and attends, see HostBackend."""
     isa: str
     """Instruction set of the kernels; `none` without them."""
     tile_refusal: str
@@ -46,9 +48,10 @@ class HostReport:
         huge = f"; {self.huge_page_bytes / total:.0%} on huge pages" if total else ""
         cpus = "; ".join(_cpu_text(cpus) for cpus in self.affinities)
         tiles = f"; on tiles: {', '.join(self.tile_work)}" if self.tile_work else ""
+        kernels = self.isa if self.backend == "native" else self.backend
         form = "one native call an iteration" if self.native_step else "stage by stage"
         return (
-            f"kernels: {self.isa}; {form}{tiles}",
+            f"kernels: {kernels}; {form}{tiles}",
             f"weights: {packed or 'in torch'}{huge}",
             f"compute threads: {self.num_threads} on CPUs {cpus or 'unknown'} ({self.pinning})",
         )
@@ -57,6 +60,7 @@ class HostReport:
         """Return numbers for metrics."""
         return {
             f"isa_{self.isa}": 1.0,
+            f"backend_{self.backend}": 1.0,
             "native_step": float(self.native_step),
             "tile_products": float(any(work.startswith("products") for work in self.tile_work)),
             "tile_attention": float(any(work.startswith("attention") for work in self.tile_work)),
@@ -68,7 +72,9 @@ class HostReport:
         }
 
 
-def host_report(decoder: Decoder, step: HostStep, cores: CorePlan) -> HostReport:
+def host_report(
+    decoder: Decoder, step: HostStep, cores: CorePlan, backend: str = "native"
+) -> HostReport:
     """Look at what was made. Call it in the thread that computes, after its threads were tied."""
     try:
         from dualpace.kernels import (  # noqa: PLC0415
@@ -87,6 +93,7 @@ def host_report(decoder: Decoder, step: HostStep, cores: CorePlan) -> HostReport
         affinities = thread_affinities(cores.num_threads)
     packed = packed_bytes(decoder)
     return HostReport(
+        backend=backend,
         isa=isa,
         tile_refusal=refusal,
         tile_work=tile_work(isa, decoder, packed),

@@ -30,6 +30,12 @@ class CpuEngineSettings(ServiceSettings):
         "Inputs that share a scale where weights are int8, a multiple of 16; 0: all of an output.",
         default=0,
     )
+    backend: str = setting(
+        "What multiplies and attends: the native kernels, or intel-extension-for-pytorch 2.8 beside"
+        " torch 2.8, which has reached its end of life.",
+        default="native",
+        choices=("native", "ipex"),
+    )
     max_batch: int = setting("Most sequences that one iteration advances.", default=256)
     profile: str | None = setting(
         "File with the node's profile, by which batches are routed; watched for changes.",
@@ -70,6 +76,10 @@ class CpuEngineSettings(ServiceSettings):
 
     def __post_init__(self) -> None:
         require(self.max_batch > 0, "max_batch must be positive")
+        require(
+            self.backend == "native" or self.weights == "auto",
+            f"weights: {self.backend} packs weights as they are; leave it at auto",
+        )
         require(self.orphan_grace_s >= 0, "orphan_grace_s must not be negative")
         require(
             self.profile is not None or self.itl_target_ms is None,
