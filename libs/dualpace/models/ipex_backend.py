@@ -1,7 +1,7 @@
 """Linear maps and decode attention of intel-extension-for-pytorch, for hosts that still run it.
 
-Its last release is 2.8 and needs torch 2.8; it has reached its end of life. Nothing is imported from
-it before an engine asks for it.
+Its last release is 2.8 and needs torch 2.8; it has reached its end of life. Nothing is imported
+from it before an engine asks for it.
 """
 
 import importlib
