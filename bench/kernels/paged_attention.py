@@ -116,7 +116,7 @@ def growth(cell: Cell, arguments: argparse.Namespace) -> dict[str, Any]:
     size, repeats = arguments.pool_mib << 20, arguments.repeats
 
     def time_of(changed: Cell) -> float:
-        return measure(changed, size, repeats).call_us
+        return float(measure(changed, size, repeats).call_us)
 
     contexts = {n: time_of(replace(cell, context=n)) for n in CONTEXTS}
     batches = {n: time_of(replace(cell, batch=n)) for n in BATCHES}

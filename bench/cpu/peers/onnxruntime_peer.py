@@ -38,7 +38,7 @@ def main() -> None:
         start = perf_counter()
         for _ in range(arguments.tokens):
             generator.generate_next_token()
-        return cell.batch * arguments.tokens / (perf_counter() - start)
+        return float(cell.batch * arguments.tokens / (perf_counter() - start))
 
     speed(Cell(1, 16))
     report(
