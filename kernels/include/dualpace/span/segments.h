@@ -71,10 +71,14 @@ struct Fetch {
     const char* end;
     std::int64_t step;  // bytes with each step
 
+    // Keys and values are read once a step: they are to leave the other caches to what is not.
+    static constexpr int kRead = 0;
+    static constexpr int kOnce = 0;
+
     DUALPACE_INLINE void advance() {
         if (at >= end) return;
         for (std::int64_t offset = 0; offset < step; offset += kCacheLine)
-            __builtin_prefetch(at + offset);
+            __builtin_prefetch(at + offset, kRead, kOnce);
         at += step;
     }
 };
@@ -87,7 +91,8 @@ DUALPACE_INLINE Fetch fetch_share(const T* rows, std::int64_t elements, std::int
     const char* const first = reinterpret_cast<const char*>(rows);
     const char* const at = first + bytes * part / parts;
     const char* const end = first + bytes * (part + 1) / parts;
-    return {at, end, (end - at + steps - 1) / steps};
+    const std::int64_t step = (end - at + steps - 1) / steps;
+    return {at, end, step < kCacheLine ? kCacheLine : step};
 }
 
 // A span's keys and what to fetch while its values are read.
