@@ -27,6 +27,7 @@ template <class V, int kHeads, class T>
 std::int64_t multiply_cached(std::int64_t steps, float* kept) {
     alignas(64) const T elements[kPeakSums * V::kLanes] = {};
     typename V::F sums[kPeakSums];
+#pragma GCC unroll 12
     for (int i = 0; i < kPeakSums; ++i) sums[i] = V::splat(static_cast<float>(i));
     const typename V::F factor = V::splat(0.5f);
     for (std::int64_t step = 0; step < steps; ++step) {

@@ -13,9 +13,10 @@ constexpr int kPeakSums = 12;
 template <class V>
 DUALPACE_INLINE float keep_sums(const typename V::F (&sums)[kPeakSums]) {
     float kept = 0.0f;
-    for (const typename V::F& sum : sums) {
+#pragma GCC unroll 12
+    for (int i = 0; i < kPeakSums; ++i) {
         alignas(64) float lanes[V::kLanes];
-        V::store(lanes, sum);
+        V::store(lanes, sums[i]);
         kept += lanes[0];
     }
     return kept;
