@@ -32,7 +32,7 @@ struct ScoreBuffer {
 
 template <class V, int kHeads, class T>
 void score_part(const Segment<T>& segment, const SpanTask& task, const HeadPart& heads,
-                const float* queries, const Rows<T>& next, std::int64_t keys_before,
+                const float* queries, const RowRange<T>& next, std::int64_t keys_before,
                 float* scores) {
     score_segment<V, kHeads>(segment, task, queries, heads, next,
                              scores + keys_before * padded_heads(kHeads));
@@ -71,7 +71,8 @@ DUALPACE_INLINE void with_heads(std::int64_t heads, const Work& work) {
 // What is read `ahead` segments after segment `at`, where segments are counted in the order in
 // which they are read: the span's keys, its values, the keys that come next.
 template <class T>
-DUALPACE_INLINE Rows<T> rows_ahead(const Span<T>& span, const SpanTask& task, int at, int ahead) {
+DUALPACE_INLINE RowRange<T> rows_ahead(const Span<T>& span, const SpanTask& task, int at,
+                                       int ahead) {
     const int size = span.segments.size;
     const int wanted = at + ahead;
     if (wanted < size) return {span.segments.items[wanted].keys, span.segments.items[wanted].count};
@@ -132,7 +133,7 @@ void attend_bundle(const Span<T>& span, const SpanTask& task, std::int64_t first
     std::int64_t before = 0;
     for (int s = 0; s < span.segments.size; ++s) {
         const Segment<T>& segment = span.segments.items[s];
-        const Rows<T> next = rows_ahead(span, task, s, ahead);
+        const RowRange<T> next = rows_ahead(span, task, s, ahead);
         each_part([&](auto count, const HeadPart& which, float* scores) {
             score_part<V, count.value>(segment, task, which, queries, next, before, scores);
         });
@@ -144,7 +145,7 @@ void attend_bundle(const Span<T>& span, const SpanTask& task, std::int64_t first
     before = 0;
     for (int s = 0; s < span.segments.size; ++s) {
         const Segment<T>& segment = span.segments.items[s];
-        const Rows<T> next = rows_ahead(span, task, span.segments.size + s, ahead);
+        const RowRange<T> next = rows_ahead(span, task, span.segments.size + s, ahead);
         each_part([&](auto count, const HeadPart& which, float* scores) {
             weigh_part<V, count.value>(ValuePass<T>{
                 segment, next, task, which, scores + before * padded_heads(count.value), s == 0,

@@ -86,8 +86,8 @@ DUALPACE_INLINE typename V::F score_keys(const T* const (&keys)[kKeys], const fl
 // keys, and their scores are overwritten. Meanwhile the part's share of `next` is fetched.
 template <class V, int kHeads, class T>
 DUALPACE_INLINE void score_segment(const Segment<T>& segment, const SpanTask& task,
-                                   const float* queries, const HeadPart& heads, const Rows<T>& next,
-                                   float* scores) {
+                                   const float* queries, const HeadPart& heads,
+                                   const RowRange<T>& next, float* scores) {
     constexpr int kKeys = V::kLanes / padded_heads(kHeads);
     const std::int64_t d = task.head_dim;
     const std::int64_t query_stride = packed_head_dim(d);

@@ -28,7 +28,7 @@ struct Segment {
 
 // Keys or values to fetch while others are read.
 template <class T>
-struct Rows {
+struct RowRange {
     const T* first;
     std::int64_t count;
 };
@@ -62,6 +62,15 @@ DUALPACE_INLINE SegmentList<T> segments_of(const SpanTask& task, const KeySpan& 
         ++list.size;
     }
     return list;
+}
+
+template <class T>
+DUALPACE_INLINE void prefetch_rows(const T* rows, std::int64_t elements) {
+    const char* p = reinterpret_cast<const char*>(rows);
+    for (std::int64_t offset = 0; offset < elements * std::int64_t{sizeof(T)};
+         offset += kCacheLine) {
+        __builtin_prefetch(p + offset);
+    }
 }
 
 // Memory to fetch while something else is computed, a little with each step: fetched in one go it

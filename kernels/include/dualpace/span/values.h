@@ -66,7 +66,7 @@ DUALPACE_INLINE void zip_columns(typename V::F (&sums)[kHeads][kColumns]) {
 template <class T>
 struct ValuePass {
     const Segment<T>& segment;
-    const Rows<T>& next;
+    const RowRange<T>& next;
     const SpanTask& task;
     const HeadPart& heads;
     const float* weights;  // of the segment's first key
