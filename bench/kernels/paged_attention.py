@@ -64,42 +64,59 @@ def cells_of(arguments: argparse.Namespace) -> list[Cell]:
     ]
 
 
-def peer_rate(cell: Cell, arguments: argparse.Namespace) -> float | str:
-    """Return GB of KV per second of vLLM's kernel, or why there is none."""
+def peer_rates(cells: list[Cell], arguments: argparse.Namespace) -> list[float | str]:
+    """Return GB of KV per second of vLLM's kernel for each cell, or why there is none."""
     python = arguments.peers / "vllm" / "bin" / "python"
     if not python.exists():
         missing = arguments.peers / "vllm.missing"
-        return missing.read_text(encoding="utf-8").strip() if missing.exists() else "not set up"
-    command = [python, PEER, cell.heads, cell.dtype, cell.head_dim, cell.batch, cell.context]
-    command += [cell.threads, arguments.pool_mib, arguments.repeats, cell.isa]
+        reason = missing.read_text(encoding="utf-8").strip() if missing.exists() else "not set up"
+        return [reason] * len(cells)
+    options = {"pool_mib": arguments.pool_mib, "repeats": arguments.repeats}
+    wanted = json.dumps([asdict(cell) | options for cell in cells])
     result = subprocess.run(  # noqa: S603
-        list(map(str, command)), capture_output=True, text=True, check=False
+        [str(python), str(PEER), wanted], capture_output=True, text=True, check=False
     )
-    rates = [line for line in result.stdout.splitlines() if line.startswith("RATE ")]
-    if not rates:
-        return (result.stderr.strip().splitlines()[-1:] or ["no output"])[0][:160]
-    return float(rates[0].removeprefix("RATE "))
+    found: list[float | str] = []
+    for line in result.stdout.splitlines():
+        kind, _, rest = line.partition(" ")
+        if kind in {"RATE", "REFUSED"}:
+            found.append(float(rest) if kind == "RATE" else rest)
+    last = (result.stderr.strip().splitlines()[-1:] or ["no output"])[0][:160]
+    return found + [last] * (len(cells) - len(found))
 
 
-def compare(cell: Cell, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measure a cell, ours before and after the peer's, and print its line."""
-    size = arguments.pool_mib << 20
-    first = measure(cell, size, arguments.repeats)
-    row: dict[str, Any] = asdict(cell) | asdict(first) | {"share": round(first.share, 3)}
-    text = row_text(cell, first)
-    if arguments.peers:
-        peer = peer_rate(cell, arguments)
-        again = measure(cell, size, arguments.repeats)
-        row["kv_gb_per_s_again"] = again.kv_gb_per_s
-        row["vllm"] = peer
+def measure_all(cells: list[Cell], arguments: argparse.Namespace) -> list[Result]:
+    """Measure every cell in turn and print its line."""
+    results = []
+    for cell in cells:
+        result = measure(cell, arguments.pool_mib << 20, arguments.repeats)
+        print(row_text(cell, result), flush=True)
+        results.append(result)
+    return results
+
+
+def compare(cells: list[Cell], arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Measure every cell, before and after the peer where there is one."""
+    results = measure_all(cells, arguments)
+    rows = [
+        asdict(cell) | asdict(result) | {"share": round(result.share, 3)}
+        for cell, result in zip(cells, results, strict=True)
+    ]
+    if not arguments.peers:
+        return rows
+    peers = peer_rates(cells, arguments)
+    again = measure_all(cells, arguments)
+    for row, first, peer, second in zip(rows, results, peers, again, strict=True):
+        row["kv_gb_per_s_again"] = second.kv_gb_per_s
+        row["share_again"] = round(second.share, 3)
+        row["vllm_kv_gb_per_s"] = peer
+        text = f"{row['isa']:>10} {row['heads']:>5} {row['dtype']:>8} against vLLM's {peer}"
         if isinstance(peer, float):
-            ratio = statistics.mean([first.kv_gb_per_s, again.kv_gb_per_s]) / peer
-            row["ratio_to_vllm"] = round(ratio, 2)
-            text += f" | {peer:6.2f} | {ratio:5.2f}"
-        else:
-            text += f" | vLLM: {peer}"
-    print(text, flush=True)
-    return row
+            mean = statistics.mean([first.kv_gb_per_s, second.kv_gb_per_s])
+            row["ratio_to_vllm"] = round(mean / peer, 2)
+            text += f" GB/s: {row['ratio_to_vllm']} x"
+        print(text, flush=True)
+    return rows
 
 
 def row_text(cell: Cell, result: Result) -> str:
@@ -164,14 +181,14 @@ def main() -> None:
     print(capabilities())
     print(
         "measured: isa heads dtype | KV GB/s | read limit | arithmetic limit | share of the lower "
-        "| us a call" + (" | vLLM GB/s | ratio" if arguments.peers else "")
+        "| us a call"
     )
     cells = cells_of(arguments)
     record: dict[str, Any] = {
         "kind": "measured",
         "kernel": "paged_attention_decode",
         "capabilities": asdict(capabilities()),
-        "cells": [compare(cell, arguments) for cell in cells],
+        "cells": compare(cells, arguments),
     }
     if arguments.growth:
         record["growth"] = [growth(cell, arguments) for cell in cells]

@@ -1,16 +1,17 @@
 """Times vLLM's CPU paged attention alone. Runs in vLLM's environment.
 
-    vllm_attention.py HEADS DTYPE HEAD_DIM BATCH CONTEXT THREADS POOL_MIB REPEATS ISA
-
-prints `RATE <GB of KV per second>`, of the faster of the block sizes that the kernel is made for.
-The kernel takes its activations in the KV's own type. An ISA of avx2 is refused where the loaded
-library is of another level.
+The argument is a JSON list of objects with heads ("query/kv"), dtype, head_dim, batch, context,
+threads, isa, pool_mib and repeats. For each a line is printed: `RATE <GB of KV per second>`, of the
+faster of the block sizes that the kernel is made for, or `REFUSED <why>`. The kernel takes its
+activations in the KV's own type.
 """
 
+import json
 import statistics
 import sys
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 from vllm import _custom_ops as ops
@@ -26,15 +27,16 @@ def loaded_library() -> str:
     return ", ".join(sorted(names))
 
 
-def rate(arguments: list[str], block_size: int) -> float:
+def rate(cell: dict[str, Any], block_size: int) -> float:
     """Return GB of KV per second; every call reads another layer."""
-    heads, kv_heads = map(int, arguments[0].split("/"))
-    dtype = getattr(torch, arguments[1])
-    head_dim, batch, context, _, pool_mib, repeats = map(int, arguments[2:8])
+    heads, kv_heads = map(int, cell["heads"].split("/"))
+    dtype = getattr(torch, cell["dtype"])
+    head_dim, batch, context = cell["head_dim"], cell["batch"], cell["context"]
+    torch.set_num_threads(cell["threads"])
     blocks = -(-context // block_size)
     shape = (batch * blocks, kv_heads, 2 * block_size, head_dim)
     layer = torch.randn(shape).to(dtype)
-    layers = [layer.clone() for _ in range(max(2, (pool_mib << 20) // layer.nbytes))]
+    layers = [layer.clone() for _ in range(max(2, (cell["pool_mib"] << 20) // layer.nbytes))]
     caches = [cache.chunk(2, dim=2) for cache in layers]
     tables = torch.randperm(batch * blocks).to(torch.int32).view(batch, blocks)
     lengths = torch.full((batch,), context, dtype=torch.int32)
@@ -82,7 +84,7 @@ def rate(arguments: list[str], block_size: int) -> float:
 
     attend()
     seconds = []
-    for _ in range(repeats):
+    for _ in range(cell["repeats"]):
         start = perf_counter()
         attend()
         seconds.append((perf_counter() - start) / len(caches))
@@ -91,13 +93,14 @@ def rate(arguments: list[str], block_size: int) -> float:
 
 
 def main() -> None:
-    """Print the rate."""
-    arguments = sys.argv[1:]
-    torch.set_num_threads(int(arguments[5]))
+    """Print a line for each cell."""
     current_platform.import_kernels()
-    if arguments[8] == "avx2" and "AVX2" not in loaded_library():
-        sys.exit(f"its library on this processor is {loaded_library()}, not AVX2's")
-    print("RATE", max(rate(arguments, size) for size in BLOCK_SIZES))
+    library = loaded_library()
+    for cell in json.loads(sys.argv[1]):
+        if cell["isa"] == "avx2" and "AVX2" not in library:
+            print(f"REFUSED its library on this processor is {library}, not AVX2's", flush=True)
+        else:
+            print("RATE", max(rate(cell, size) for size in BLOCK_SIZES), flush=True)
 
 
 main()
