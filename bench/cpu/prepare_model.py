@@ -97,18 +97,18 @@ def main() -> None:
     name, directory = sys.argv[1], Path(sys.argv[2])
     if (directory / "config.json").exists():
         return
-    directory.mkdir(parents=True, exist_ok=True)
+    checkpoint = open_checkpoint(fetch_demo_model())
     if name == "demo":
-        checkpoint = open_checkpoint(fetch_demo_model())
-        sizes, dtype = llama_sizes(checkpoint.config), "float32"
-        tensors = demo_tensors(checkpoint)
-        checkpoint.tokenizer().tokenizer.save(str(directory / "tokenizer.json"))
-        kind = json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"})
-        (directory / "tokenizer_config.json").write_text(kind, encoding="utf-8")
+        sizes, dtype, tensors = llama_sizes(checkpoint.config), "float32", demo_tensors(checkpoint)
     elif name == "random-1b":
         sizes, dtype, tensors = RANDOM_1B, "bfloat16", random_tensors(RANDOM_1B)
     else:
         sys.exit(f"{name!r} is not one of demo, random-1b")
+    directory.mkdir(parents=True, exist_ok=True)
+    # Exporters want one, though every figure is measured on token ids.
+    checkpoint.tokenizer().tokenizer.save(str(directory / "tokenizer.json"))
+    kind = json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"})
+    (directory / "tokenizer_config.json").write_text(kind, encoding="utf-8")
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     (directory / "config.json").write_text(config_json(sizes, dtype), encoding="utf-8")
 

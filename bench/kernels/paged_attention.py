@@ -1,125 +1,35 @@
-"""Measures paged decode attention: GB/s of KV read, beside the read bandwidth of the same run.
+"""Measures paged decode attention against its roofline, its growth, and vLLM's kernel.
 
-Every call reads another layer of a KV pool far larger than the caches. Passes over the pool
-alternate with a plain read of it, so that both meet the same neighbours on the machine. The last
+The roofline of a cell is the lower of two rates of the same run: a plain read of the KV pool, and
+attention's multiply-adds, widening included, out of the first cache. `--growth` times calls over a
+range of contexts and batches and tells how far each is from a straight line; `--peers` is the
+folder of bench/cpu/setup_peers.sh, where vLLM's kernel is then timed in turn with ours. The last
 line is JSON. Figures are measured, never modelled; compare only figures of one run.
 """
 
 import argparse
 import itertools
 import json
-import mmap
 import os
 import statistics
-import time
-from dataclasses import asdict, dataclass
+import subprocess
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
 
-import torch
+from attention_cell import DTYPES, Cell, Result, measure
 
-from dualpace.kernels import capabilities, paged_attention_decode, stream_read
+from dualpace.kernels import capabilities
 
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One shape. `heads` is "query/kv"."""
-
-    isa: str
-    heads: str
-    dtype: str
-    head_dim: int
-    block_size: int
-    block_order: str
-    batch: int
-    context: int
-    threads: int
-
-    @property
-    def blocks_a_sequence(self) -> int:
-        """Blocks that hold `context` positions."""
-        return -(-self.context // self.block_size)
-
-    @property
-    def layer_shape(self) -> tuple[int, ...]:
-        """[num_blocks, 2, kv_heads, block_size, head_dim]."""
-        kv_heads = int(self.heads.split("/")[1])
-        num_blocks = self.batch * self.blocks_a_sequence
-        return (num_blocks, 2, kv_heads, self.block_size, self.head_dim)
-
-    def block_tables(self) -> torch.Tensor:
-        """[batch, blocks_a_sequence] int32, each block in one place."""
-        num_blocks = self.layer_shape[0]
-        if self.block_order == "contiguous":
-            blocks = torch.arange(num_blocks)
-        else:
-            blocks = torch.randperm(num_blocks, generator=torch.Generator().manual_seed(1))
-        return blocks.to(torch.int32).view(self.batch, -1)
-
-
-@dataclass(frozen=True)
-class Result:
-    """Medians over the repeats of one cell; what is read is counted in bytes of KV."""
-
-    kv_gb_per_s: float
-    limit_gb_per_s: float
-    call_us: float
-
-
-def huge_page_bytes(size: int) -> torch.Tensor:
-    """Return `size` bytes of anonymous memory, on huge pages where the kernel gives them."""
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(memory, dtype=torch.uint8)
-
-
-def make_pool(cell: Cell, pool_bytes: int) -> torch.Tensor:
-    """Return [layers, *cell.layer_shape], at least one layer; all layers hold the same values."""
-    dtype = DTYPES[cell.dtype]
-    layer = torch.randn(cell.layer_shape, generator=torch.Generator().manual_seed(0)).to(dtype)
-    layers = max(1, pool_bytes // layer.nbytes)
-    pool = huge_page_bytes(layers * layer.nbytes).view(dtype).view(layers, *cell.layer_shape)
-    pool[:] = layer
-    return pool
-
-
-def measure(cell: Cell, pool_bytes: int, repeats: int) -> Result:
-    """Time one cell: each repeat is one pass over all layers, then one plain read of the pool."""
-    pool = make_pool(cell, pool_bytes)
-    words = pool.view(-1).view(torch.int64)
-    query = torch.randn(cell.batch, int(cell.heads.split("/")[0]), cell.head_dim)
-    tables = cell.block_tables()
-    rows = torch.arange(cell.batch, dtype=torch.int32)
-    lengths = torch.full((cell.batch,), cell.context, dtype=torch.int32)
-    out = torch.empty_like(query)
-    options = {"scale": cell.head_dim**-0.5, "num_threads": cell.threads}
-
-    def attend() -> None:
-        for kv in pool:
-            paged_attention_decode(query, kv, tables, rows, lengths, out, isa=cell.isa, **options)
-
-    passes, limits = [], []
-    attend()  # starts the threads and touches every page
-    for _ in range(repeats):
-        start = time.perf_counter()
-        attend()
-        middle = time.perf_counter()
-        stream_read(words, num_threads=cell.threads)
-        passes.append(middle - start)
-        limits.append(time.perf_counter() - middle)
-    seconds = statistics.median(passes)
-    used = cell.context / (cell.blocks_a_sequence * cell.block_size)
-    return Result(
-        kv_gb_per_s=pool.nbytes * used / seconds / 1e9,
-        limit_gb_per_s=pool.nbytes / statistics.median(limits) / 1e9,
-        call_us=seconds / pool.shape[0] * 1e6,
-    )
+CONTEXTS = (256, 512, 1024, 2048, 4096)
+BATCHES = (2, 4, 8, 16, 32, 64)
+PEER = Path(__file__).parent.parent / "cpu" / "peers" / "vllm_attention.py"
 
 
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--heads", nargs="+", default=["9/3", "32/8"], help="query/kv heads")
+    parser.add_argument("--heads", nargs="+", default=["8/8", "9/3", "32/8", "64/8"])
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"], choices=DTYPES)
     parser.add_argument("--isa", nargs="+", default=[capabilities().isa])
     parser.add_argument("--block-order", default="shuffled", choices=["shuffled", "contiguous"])
@@ -129,18 +39,17 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--pool-mib", type=int, default=1024, help="KV that is read in turn")
+    parser.add_argument("--pool-mib", type=int, default=512, help="KV that is read in turn")
+    parser.add_argument("--growth", action="store_true", help="time contexts and batches as well")
+    parser.add_argument("--peers", type=Path, help="folder with vLLM's environment")
+    parser.add_argument("--png", type=Path)
     return parser.parse_args()
 
 
-def main() -> None:
-    """Measure every cell; print a table and one line of JSON."""
-    arguments = parse_arguments()
-    print(capabilities())
-    print("measured: isa heads dtype | KV GB/s | limit GB/s | share of limit | us a call")
-    results = []
-    for isa, heads, dtype in itertools.product(arguments.isa, arguments.heads, arguments.dtypes):
-        cell = Cell(
+def cells_of(arguments: argparse.Namespace) -> list[Cell]:
+    """Return every combination that was asked for."""
+    return [
+        Cell(
             isa=isa,
             heads=heads,
             dtype=dtype,
@@ -151,15 +60,141 @@ def main() -> None:
             context=arguments.context,
             threads=arguments.threads,
         )
+        for isa, heads, dtype in itertools.product(arguments.isa, arguments.heads, arguments.dtypes)
+    ]
+
+
+def peer_rates(cells: list[Cell], arguments: argparse.Namespace) -> list[float | str]:
+    """Return GB of KV per second of vLLM's kernel for each cell, or why there is none."""
+    python = arguments.peers / "vllm" / "bin" / "python"
+    if not python.exists():
+        missing = arguments.peers / "vllm.missing"
+        reason = missing.read_text(encoding="utf-8").strip() if missing.exists() else "not set up"
+        return [reason] * len(cells)
+    options = {"pool_mib": arguments.pool_mib, "repeats": arguments.repeats}
+    wanted = json.dumps([asdict(cell) | options for cell in cells])
+    result = subprocess.run(  # noqa: S603
+        [str(python), str(PEER), wanted], capture_output=True, text=True, check=False
+    )
+    found: list[float | str] = []
+    for line in result.stdout.splitlines():
+        kind, _, rest = line.partition(" ")
+        if kind in {"RATE", "REFUSED"}:
+            found.append(float(rest) if kind == "RATE" else rest)
+    last = (result.stderr.strip().splitlines()[-1:] or ["no output"])[0][:160]
+    return found + [last] * (len(cells) - len(found))
+
+
+def measure_all(cells: list[Cell], arguments: argparse.Namespace) -> list[Result]:
+    """Measure every cell in turn and print its line."""
+    results = []
+    for cell in cells:
         result = measure(cell, arguments.pool_mib << 20, arguments.repeats)
-        share = result.kv_gb_per_s / result.limit_gb_per_s
-        print(
-            f"{isa:>7} {heads:>5} {dtype:>8} | {result.kv_gb_per_s:6.2f} | "
-            f"{result.limit_gb_per_s:6.2f} | {share:5.2f} | {result.call_us:9.1f}"
-        )
-        results.append(asdict(cell) | asdict(result))
-    record = {"kind": "measured", "kernel": "paged_attention_decode"}
-    print(json.dumps(record | {"capabilities": asdict(capabilities()), "cells": results}))
+        print(row_text(cell, result), flush=True)
+        results.append(result)
+    return results
+
+
+def compare(cells: list[Cell], arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Measure every cell, before and after the peer where there is one."""
+    results = measure_all(cells, arguments)
+    rows = [
+        asdict(cell) | asdict(result) | {"share": round(result.share, 3)}
+        for cell, result in zip(cells, results, strict=True)
+    ]
+    if not arguments.peers:
+        return rows
+    peers = peer_rates(cells, arguments)
+    again = measure_all(cells, arguments)
+    for row, first, peer, second in zip(rows, results, peers, again, strict=True):
+        row["kv_gb_per_s_again"] = second.kv_gb_per_s
+        row["share_again"] = round(second.share, 3)
+        row["vllm_kv_gb_per_s"] = peer
+        text = f"{row['isa']:>10} {row['heads']:>5} {row['dtype']:>8} against vLLM's {peer}"
+        if isinstance(peer, float):
+            mean = statistics.mean([first.kv_gb_per_s, second.kv_gb_per_s])
+            row["ratio_to_vllm"] = round(mean / peer, 2)
+            text += f" GB/s: {row['ratio_to_vllm']} x"
+        print(text, flush=True)
+    return rows
+
+
+def row_text(cell: Cell, result: Result) -> str:
+    """Return one line of the table."""
+    return (
+        f"{cell.isa:>10} {cell.heads:>5} {cell.dtype:>8} | {result.kv_gb_per_s:6.2f} | "
+        f"{result.read_limit_gb_per_s:6.2f} | {result.arithmetic_limit_gb_per_s:6.1f} | "
+        f"{result.share:5.2f} | {result.call_us:9.1f}"
+    )
+
+
+def growth(cell: Cell, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Time one shape over contexts and over batches; microseconds a call."""
+    size, repeats = arguments.pool_mib << 20, arguments.repeats
+
+    def time_of(changed: Cell) -> float:
+        return float(measure(changed, size, repeats).call_us)
+
+    contexts = {n: time_of(replace(cell, context=n)) for n in CONTEXTS}
+    batches = {n: time_of(replace(cell, batch=n)) for n in BATCHES}
+    found = {"isa": cell.isa, "heads": cell.heads, "dtype": cell.dtype}
+    curves = {
+        "context": {"call_us": contexts, "off_line": worst_deviation(contexts)},
+        "batch": {"call_us": batches, "off_line": worst_deviation(batches)},
+    }
+    for axis, curve in curves.items():
+        print(f"{cell.isa} {cell.heads} {cell.dtype}: {axis} {curve}", flush=True)
+    return found | curves
+
+
+def worst_deviation(times: dict[int, float]) -> float:
+    """Return the largest relative distance from the best line through the origin.
+
+    The best is that of the median time per unit, so that no one point sets it.
+    """
+    slope = statistics.median(t / n for n, t in times.items())
+    return round(max(abs(t / (slope * n) - 1) for n, t in times.items()), 3)
+
+
+def draw(curves: list[dict[str, Any]], path: Path) -> None:
+    """Draw time against context and against batch. Needs matplotlib."""
+    import matplotlib as mpl  # noqa: PLC0415
+
+    mpl.use("agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    figure, axes = plt.subplots(1, 2, figsize=(12, 4.5))
+    for axis, name in zip(axes, ("context", "batch"), strict=True):
+        for curve in curves:
+            times = curve[name]["call_us"]
+            label = f"{curve['isa']} {curve['heads']} {curve['dtype']}"
+            axis.plot(list(times), list(times.values()), marker="o", label=label)
+        axis.set(xlabel=name, ylabel="microseconds a call (measured)", xlim=0, ylim=0)
+        axis.legend(fontsize="small")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+def main() -> None:
+    """Measure every cell; print a table and one line of JSON."""
+    arguments = parse_arguments()
+    print(capabilities())
+    print(
+        "measured: isa heads dtype | KV GB/s | read limit | arithmetic limit | share of the lower "
+        "| us a call"
+    )
+    cells = cells_of(arguments)
+    record: dict[str, Any] = {
+        "kind": "measured",
+        "kernel": "paged_attention_decode",
+        "capabilities": asdict(capabilities()),
+        "cells": compare(cells, arguments),
+    }
+    if arguments.growth:
+        record["growth"] = [growth(cell, arguments) for cell in cells]
+        if arguments.png:
+            draw(record["growth"], arguments.png)
+    print(json.dumps(record))
 
 
 if __name__ == "__main__":

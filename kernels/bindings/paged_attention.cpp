@@ -74,6 +74,15 @@ void decode(nb::handle query, nb::handle kv, nb::handle block_tables, nb::handle
     paged_attention_decode(args, static_cast<int>(num_threads), level);
 }
 
+std::int64_t probe(std::int64_t steps, nb::handle like, std::int64_t group,
+                   std::int64_t num_threads, std::optional<std::string_view> isa) {
+    const ElementType type = ArrayView("like", like, Access::kRead).element_type();
+    const Isa level = resolve_isa(isa ? std::optional(parse_isa(*isa)) : std::nullopt);
+    const nb::gil_scoped_release release;
+    check_num_threads(num_threads);
+    return attention_multiply_adds(steps, type, group, static_cast<int>(num_threads), level);
+}
+
 }  // namespace
 
 void bind_paged_attention(nb::module_& module) {
@@ -86,6 +95,12 @@ void bind_paged_attention(nb::module_& module) {
                 "rows: object, lengths: object, out: object, *, scale: float, window: int, "
                 "rounding: bool, num_threads: int, isa: str | None) -> None"),
         "See dualpace.kernels.paged_attention_decode.");
+    module.def("attention_multiply_adds", &probe, nb::arg("steps"), nb::kw_only(),
+               nb::arg("like").none(), nb::arg("group"), nb::arg("num_threads"),
+               nb::arg("isa").none(),
+               nb::sig("def attention_multiply_adds(steps: int, *, like: object, group: int, "
+                       "num_threads: int, isa: str | None) -> int"),
+               "See dualpace.kernels.attention_multiply_adds.");
 }
 
 }  // namespace dualpace

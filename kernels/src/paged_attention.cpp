@@ -1,6 +1,8 @@
 // A decode attention call on a team of its own.
 #include "dualpace/paged_attention.h"
 
+#include <atomic>
+
 #include "dualpace/attention_run.h"
 #include "dualpace/team.h"
 
@@ -20,6 +22,19 @@ void paged_attention_decode(const PagedAttentionArgs& args, int num_threads, Isa
         team.wait();
         for (int part = team.index; part < num_threads; part += team.count) runner.close(part);
     });
+}
+
+std::int64_t attention_multiply_adds(std::int64_t steps, ElementType type, std::int64_t group,
+                                     int num_threads, Isa isa) {
+    const SpanKernels& kernels = span_kernels(isa);
+    std::atomic<std::int64_t> elements{0};
+    run_team(num_threads, [&](const Team&) {
+        float kept = 0.0f;
+        elements += kernels.peak(type, group, steps, &kept);
+        // Looks at the result, so that it must be computed.
+        if (kept == -1.0f) elements = 0;
+    });
+    return elements;
 }
 
 }  // namespace dualpace

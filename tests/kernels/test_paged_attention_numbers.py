@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from dualpace.kernels import paged_attention_decode
+from dualpace.kernels import attention_multiply_adds, paged_attention_decode
 from dualpace.kernels.reference import EXP2_ERROR, UNIT_ROUNDOFF
+from tests.kernels.calls import DTYPES
 
 HEAD_DIM = 256
 
@@ -79,3 +80,13 @@ def test_a_key_far_below_the_largest_has_no_weight_at_all(isa: str) -> None:
         query, kv, zero.view(1, 1), zero, zero + 2, out, scale=1.0, num_threads=1, isa=isa
     )
     assert torch.equal(out, torch.zeros_like(out))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("group", [1, 3, 8, 12])
+def test_the_probe_counts_elements(isa: str, dtype: str, group: int) -> None:
+    like = torch.zeros(1, dtype=DTYPES[dtype])
+    one = attention_multiply_adds(100, like=like, group=group, num_threads=1, isa=isa)
+    assert one > 0
+    two = attention_multiply_adds(200, like=like, group=group, num_threads=1, isa=isa)
+    assert two == 2 * one

@@ -12,7 +12,8 @@ import openvino
 import openvino_genai
 from cpu.cells import Cell, peer_arguments, report
 
-KV = {"float32": "f32", "float16": "f16", "int8": "u8"}
+KV = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "u8"}
+HINT = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "f32"}
 PROMPT_TOKENS_A_STEP = 2048
 
 
@@ -25,7 +26,7 @@ def make_pipeline(arguments: Namespace) -> openvino_genai.ContinuousBatchingPipe
     scheduler.dynamic_split_fuse = True
     scheduler.enable_prefix_caching = False
     properties = {
-        "INFERENCE_PRECISION_HINT": "f16" if arguments.format == "float16" else "f32",
+        "INFERENCE_PRECISION_HINT": HINT[arguments.format],
         "INFERENCE_NUM_THREADS": arguments.threads,
         "KV_CACHE_PRECISION": KV[arguments.format],
     }

@@ -8,6 +8,7 @@ from dualpace.kernels.attention import (  # noqa: E402
     LEAST_TILE_HEADS,
     LEAST_TILE_ROWS,
     HostArray,
+    attention_multiply_adds,
     paged_attention_decode,
 )
 from dualpace.kernels.capabilities import Capabilities, capabilities  # noqa: E402
@@ -39,6 +40,7 @@ __all__ = [
     "HostLayer",
     "PackedLinear",
     "StageSeconds",
+    "attention_multiply_adds",
     "capabilities",
     "holds_exactly",
     "load",

@@ -162,6 +162,11 @@ def paged_attention_decode(
 ) -> None:
     """See dualpace.kernels.paged_attention_decode."""
 
+def attention_multiply_adds(
+    steps: int, *, like: object, group: int, num_threads: int, isa: str | None
+) -> int:
+    """See dualpace.kernels.attention_multiply_adds."""
+
 def pin_threads(cpus: Sequence[int]) -> None:
     """See dualpace.kernels.pin_threads."""
 

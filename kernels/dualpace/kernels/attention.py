@@ -80,3 +80,17 @@ def paged_attention_decode(  # noqa: PLR0917 - in the order of every attention o
         num_threads=num_threads,
         isa=isa,
     )
+
+
+def attention_multiply_adds(
+    steps: int, *, like: HostArray, group: int, num_threads: int, isa: str | None = None
+) -> int:
+    """Do nothing but attention's multiply-adds on each thread; return how many elements of KV.
+
+    Each element, of the dtype of `like`, is widened to fp32 once and multiplied once for each of
+    `group` query heads (eight at most), out of the first cache. Time a call to get the arithmetic
+    limit of decode attention.
+    """
+    return _native.attention_multiply_adds(
+        steps, like=like, group=group, num_threads=num_threads, isa=isa
+    )

@@ -48,4 +48,9 @@ void check_paged_attention(const PagedAttentionArgs& args);
 // and nothing else: neither num_threads nor the rest of the batch changes a bit of it.
 void paged_attention_decode(const PagedAttentionArgs& args, int num_threads, Isa isa);
 
+// Runs `steps` steps of nothing but attention's multiply-adds and the widening before them on each
+// thread, out of the first cache; returns the number of elements of keys and values.
+std::int64_t attention_multiply_adds(std::int64_t steps, ElementType type, std::int64_t group,
+                                     int num_threads, Isa isa);
+
 }  // namespace dualpace

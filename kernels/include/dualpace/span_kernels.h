@@ -56,6 +56,9 @@ struct SpanKernels {
                  std::int64_t head_dim);
     // Divides acc by sum.
     void (*normalise)(const Partial& total, std::int64_t group, std::int64_t head_dim);
+    // Does nothing but widen elements and multiply each for `group` heads (at most eight), as fast
+    // as it goes; returns how many elements.
+    std::int64_t (*peak)(ElementType type, std::int64_t group, std::int64_t steps, float* kept);
 
     // pack_query and attend for bfloat16 keys and values with queries and weights rounded to
     // bfloat16, on tiles; null where there are none. The packed query is their own, in the same

@@ -1,13 +1,16 @@
 // Attention within one span of keys, written once over any vector type. Include after one of the
 // vector headers.
 //
-// Query heads that share a kv head are taken up to four at a time, so that each key and value is
-// loaded and widened once for four heads. While a span's keys are read its values are fetched, and
-// while its values are read the keys that come next are: memory has work throughout.
+// Query heads that share a kv head are taken in parts of up to four, so that each key and value is
+// loaded and widened once for four heads. All parts pass over a few keys before the next ones are
+// taken, so that keys come from memory once; while a span's keys are read its values are fetched,
+// and while its values are read the keys that come next are. Every part fetches its share: memory
+// and arithmetic both have work throughout.
 #pragma once
 
 #include <cstdint>
 
+#include "dualpace/span/peak.h"
 #include "dualpace/span/scores.h"
 #include "dualpace/span/segments.h"
 #include "dualpace/span/values.h"
@@ -16,40 +19,150 @@ namespace dualpace {
 namespace {
 
 constexpr int kMaxHeadsAtOnce = 4;
+// Heads whose scores are held at a time.
+constexpr int kMaxBundleHeads = 8;
+constexpr int kMaxParts = kMaxBundleHeads / kMaxHeadsAtOnce;
+constexpr std::int64_t kMaxPackedHeadDim = 256;
 
-// One to four query heads over the whole span. The first heads fetch the values, the last ones the
-// upcoming keys.
+// Scores of one part.
+template <class V>
+struct ScoreBuffer {
+    alignas(64) float scores[kSpanKeys * kMaxHeadsAtOnce + V::kLanes];
+};
+
 template <class V, int kHeads, class T>
-void attend_heads(const Span<T>& span, const SpanTask& task, std::int64_t head,
-                  const Partial& result) {
-    constexpr int kPadded = padded_heads(kHeads);
-    alignas(64) float scores[kSpanKeys * kPadded + V::kLanes];
-    const std::int64_t query_stride = packed_head_dim(task.head_dim);
-    const float* query = task.query + head * query_stride;
-    float* to = scores;
-    for (int s = 0; s < span.segments.size; ++s) {
-        score_segment<V, kHeads>(span.segments.items[s], task, query, query_stride, head == 0, to);
-        to += span.segments.items[s].count * kPadded;
+void score_part(const Segment<T>& segment, const SpanTask& task, const HeadPart& heads,
+                const float* queries, const RowRange<T>& next, std::int64_t keys_before,
+                float* scores) {
+    score_segment<V, kHeads>(segment, task, queries, heads, next,
+                             scores + keys_before * padded_heads(kHeads));
+}
+
+template <class V, int kHeads>
+void softmax_part(const SpanTask& task, const HeadPart& heads, const Partial& result,
+                  float* scores) {
+    softmax_span<V, kHeads>(scores, task.keys.last - task.keys.first, result.max + heads.first,
+                            result.sum + heads.first);
+}
+
+template <class V, int kHeads, class T>
+void weigh_part(const ValuePass<T>& pass) {
+    weigh_values<V, kHeads, V::kColumns[kHeads - 1]>(pass, 0);
+}
+
+// A number of heads as a constant. (The library's own type could leave symbols that the linker
+// merges across levels.)
+template <int kCount>
+struct HeadCount {
+    static constexpr int value = kCount;
+};
+
+// Calls work with the number of heads as a constant.
+template <class Work>
+DUALPACE_INLINE void with_heads(std::int64_t heads, const Work& work) {
+    switch (heads) {
+        case 1: work(HeadCount<1>{}); break;
+        case 2: work(HeadCount<2>{}); break;
+        case 3: work(HeadCount<3>{}); break;
+        default: work(HeadCount<4>{}); break;
     }
-    softmax_span<V, kHeads>(scores, task.keys.last - task.keys.first, result.max + head,
-                            result.sum + head);
-    weigh_values<V, kHeads, V::kColumns[kHeads - 1]>(
-        span, task, scores, 0, head + kHeads == task.group, result.acc + head * task.head_dim);
+}
+
+// What is read `ahead` segments after segment `at`, where segments are counted in the order in
+// which they are read: the span's keys, its values, the keys that come next.
+template <class T>
+DUALPACE_INLINE RowRange<T> rows_ahead(const Span<T>& span, const SpanTask& task, int at,
+                                       int ahead) {
+    const int size = span.segments.size;
+    const int wanted = at + ahead;
+    if (wanted < size) return {span.segments.items[wanted].keys, span.segments.items[wanted].count};
+    if (wanted < 2 * size) {
+        const Segment<T>& segment = span.segments.items[wanted - size];
+        return {segment.keys + task.value_offset, segment.count};
+    }
+    if (wanted - 2 * size >= span.upcoming.size) return {span.segments.items[0].keys, 0};
+    const Segment<T>& segment = span.upcoming.items[wanted - 2 * size];
+    return {segment.keys, segment.count};
+}
+
+// How many segments ahead memory is fetched.
+template <class T>
+DUALPACE_INLINE int segments_ahead(const Span<T>& span, std::int64_t head_dim) {
+    const std::int64_t bytes = kMaxSegmentKeys * head_dim * std::int64_t{sizeof(T)};
+    const auto ahead = static_cast<int>(kAheadBytes / bytes);
+    return ahead < 1 ? 1 : ahead > span.segments.size ? span.segments.size : ahead;
+}
+
+// The queries of some heads in the order in which multiply_pairs wants them.
+template <class V>
+void unzip_queries(const float* query, std::int64_t heads, std::int64_t head_dim, float* unzipped) {
+    const std::int64_t stride = packed_head_dim(head_dim);
+    for (std::int64_t h = 0; h < heads; ++h, query += stride, unzipped += stride) {
+        std::int64_t d = 0;
+        for (; d + 2 * V::kLanes <= head_dim; d += 2 * V::kLanes) {
+            typename V::F halves[2];
+            V::unzip(V::load(query + d), V::load(query + d + V::kLanes), halves);
+            V::store(unzipped + d, halves[0]);
+            V::store(unzipped + d + V::kLanes, halves[1]);
+        }
+        for (; d < stride; ++d) unzipped[d] = query[d];
+    }
+}
+
+// Up to kMaxBundleHeads heads from `first` on over the whole span.
+template <class V, class T>
+void attend_bundle(const Span<T>& span, const SpanTask& task, std::int64_t first,
+                   std::int64_t heads, const Partial& result) {
+    ScoreBuffer<V> buffers[kMaxParts];
+    const std::int64_t parts = (heads + kMaxHeadsAtOnce - 1) / kMaxHeadsAtOnce;
+    const auto first_of = [&](std::int64_t part) { return heads * part / parts; };
+    const auto each_part = [&](const auto& work) {
+        for (std::int64_t part = 0; part < parts; ++part) {
+            const HeadPart which{first_of(part), part, parts};
+            with_heads(first_of(part + 1) - first_of(part),
+                       [&](auto count) { work(count, which, buffers[part].scores); });
+        }
+    };
+    const float* queries = task.query + first * packed_head_dim(task.head_dim);
+    alignas(64) float unzipped[kPaired<T> ? kMaxBundleHeads * kMaxPackedHeadDim : 1];
+    if constexpr (kPaired<T>) {
+        unzip_queries<V>(queries, heads, task.head_dim, unzipped);
+        queries = unzipped;
+    }
+    const int ahead = segments_ahead(span, task.head_dim);
+    std::int64_t before = 0;
+    for (int s = 0; s < span.segments.size; ++s) {
+        const Segment<T>& segment = span.segments.items[s];
+        const RowRange<T> next = rows_ahead(span, task, s, ahead);
+        each_part([&](auto count, const HeadPart& which, float* scores) {
+            score_part<V, count.value>(segment, task, which, queries, next, before, scores);
+        });
+        before += segment.count;
+    }
+    each_part([&](auto count, const HeadPart& which, float* scores) {
+        softmax_part<V, count.value>(task, which, result, scores);
+    });
+    before = 0;
+    for (int s = 0; s < span.segments.size; ++s) {
+        const Segment<T>& segment = span.segments.items[s];
+        const RowRange<T> next = rows_ahead(span, task, span.segments.size + s, ahead);
+        each_part([&](auto count, const HeadPart& which, float* scores) {
+            weigh_part<V, count.value>(ValuePass<T>{
+                segment, next, task, which, scores + before * padded_heads(count.value), s == 0,
+                s + 1 == span.segments.size, result.acc + which.first * task.head_dim});
+        });
+        before += segment.count;
+    }
 }
 
 template <class V, class T>
 void attend_typed(const SpanTask& task, const Partial& result) {
     const Span<T> span{segments_of<T>(task, task.keys), segments_of<T>(task, task.upcoming)};
-    std::int64_t parts = (task.group + kMaxHeadsAtOnce - 1) / kMaxHeadsAtOnce;
-    for (std::int64_t head = 0; head < task.group; --parts) {
-        const std::int64_t heads = (task.group - head + parts - 1) / parts;
-        switch (heads) {
-            case 1: attend_heads<V, 1>(span, task, head, result); break;
-            case 2: attend_heads<V, 2>(span, task, head, result); break;
-            case 3: attend_heads<V, 3>(span, task, head, result); break;
-            default: attend_heads<V, 4>(span, task, head, result); break;
-        }
-        head += heads;
+    for (std::int64_t head = 0; head < task.group; head += kMaxBundleHeads) {
+        const std::int64_t left = task.group - head;
+        const Partial bundle{result.acc + head * task.head_dim, result.max + head,
+                             result.sum + head};
+        attend_bundle<V>(span, task, head, left < kMaxBundleHeads ? left : kMaxBundleHeads, bundle);
     }
 }
 
@@ -94,7 +207,7 @@ void normalise(const Partial& total, std::int64_t group, std::int64_t head_dim) 
 
 template <class V>
 constexpr SpanKernels span_table() {
-    return {pack_query, attend<V>, fold, normalise};
+    return {pack_query, attend<V>, fold, normalise, span_peak<V>};
 }
 
 }  // namespace

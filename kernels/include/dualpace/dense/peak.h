@@ -3,24 +3,10 @@
 
 #include <cstdint>
 
-#include "dualpace/span/segments.h"
+#include "dualpace/vec/peak_sums.h"
 
 namespace dualpace {
 namespace {
-
-// Independent sums: enough to hide the latency of a multiply-add, few enough for any register file.
-constexpr int kPeakSums = 12;
-
-template <class V>
-DUALPACE_INLINE float keep_sums(const typename V::F (&sums)[kPeakSums]) {
-    float kept = 0.0f;
-    for (const typename V::F& sum : sums) {
-        alignas(64) float lanes[V::kLanes];
-        V::store(lanes, sum);
-        kept += lanes[0];
-    }
-    return kept;
-}
 
 template <class V>
 std::int64_t peak(std::int64_t steps, float* kept) {

@@ -33,6 +33,31 @@ DUALPACE_INLINE void multiply_dimensions(const T* const (&keys)[kKeys], const fl
     }
 }
 
+// The same over two vectors of dimensions whose elements are loaded in pairs: those with an even
+// place, then those with an odd one. So are the query's.
+template <class V, int kHeads, int kKeys>
+DUALPACE_INLINE void multiply_pairs(const BFloat16* const (&keys)[kKeys], const float* query,
+                                    std::int64_t query_stride, std::int64_t d,
+                                    typename V::F (&products)[V::kLanes]) {
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+        typename V::F q[kHeads];
+#pragma GCC unroll 4
+        for (int h = 0; h < kHeads; ++h)
+            q[h] = V::load(query + h * query_stride + d + half * V::kLanes);
+#pragma GCC unroll 16
+        for (int j = 0; j < kKeys; ++j) {
+            const typename V::F k =
+                half == 0 ? V::load_even(keys[j] + d) : V::load_odd(keys[j] + d);
+#pragma GCC unroll 4
+            for (int h = 0; h < kHeads; ++h) {
+                typename V::F& product = products[j * padded_heads(kHeads) + h];
+                product = V::fma(k, q[h], product);
+            }
+        }
+    }
+}
+
 // Scores of as many keys as fill one vector.
 template <class V, int kHeads, class T, int kKeys>
 DUALPACE_INLINE typename V::F score_keys(const T* const (&keys)[kKeys], const float* query,
@@ -42,6 +67,10 @@ DUALPACE_INLINE typename V::F score_keys(const T* const (&keys)[kKeys], const fl
 #pragma GCC unroll 16
     for (int i = 0; i < V::kLanes; ++i) products[i] = V::zero();
     std::int64_t d = 0;
+    if constexpr (kPaired<T>) {
+        for (; d + 2 * V::kLanes <= head_dim; d += 2 * V::kLanes)
+            multiply_pairs<V, kHeads>(keys, query, query_stride, d, products);
+    }
     for (; d + V::kLanes <= head_dim; d += V::kLanes) {
         multiply_dimensions<V, kHeads, false>(keys, query, query_stride, d, products);
     }
@@ -54,19 +83,23 @@ DUALPACE_INLINE typename V::F score_keys(const T* const (&keys)[kKeys], const fl
 
 // Writes scores[key][padded head] for a segment, and up to a vector of garbage behind it: the last
 // step may read rows behind the last key. They are in memory, since a block's values follow its
-// keys, and their scores are overwritten.
+// keys, and their scores are overwritten. Meanwhile the part's share of `next` is fetched.
 template <class V, int kHeads, class T>
 DUALPACE_INLINE void score_segment(const Segment<T>& segment, const SpanTask& task,
-                                   const float* query, std::int64_t query_stride,
-                                   bool prefetch_values, float* scores) {
+                                   const float* queries, const HeadPart& heads,
+                                   const RowRange<T>& next, float* scores) {
     constexpr int kKeys = V::kLanes / padded_heads(kHeads);
     const std::int64_t d = task.head_dim;
+    const std::int64_t query_stride = packed_head_dim(d);
+    const float* query = queries + heads.first * query_stride;
+    Fetch fetch = fetch_share(next.first, next.count * d, heads.part, heads.parts,
+                              (segment.count + kKeys - 1) / kKeys);
     for (std::int64_t j = 0; j < segment.count; j += kKeys) {
         const T* first = segment.keys + j * d;
         const T* keys[kKeys];
 #pragma GCC unroll 16
         for (int i = 0; i < kKeys; ++i) keys[i] = first + i * d;
-        if (prefetch_values) prefetch_rows(first + task.value_offset, kKeys * d);
+        fetch.advance();
         V::store(scores + j * padded_heads(kHeads),
                  score_keys<V, kHeads>(keys, query, d, query_stride));
     }

@@ -83,6 +83,21 @@ struct Avx512 {
         if constexpr (kDistance == 1) return _mm512_shuffle_ps(v, v, 0xb1);
     }
 
+    static void zip(F even, F odd, F (&neighbours)[2]) {
+        const __m512i first =
+            _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+        const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
+        neighbours[0] = _mm512_permutex2var_ps(even, first, odd);
+        neighbours[1] = _mm512_permutex2var_ps(even, second, odd);
+    }
+    static void unzip(F first, F second, F (&halves)[2]) {
+        const __m512i even =
+            _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+        const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+        halves[0] = _mm512_permutex2var_ps(first, even, second);
+        halves[1] = _mm512_permutex2var_ps(first, odd, second);
+    }
+
     static F sum_each(const F (&v)[kLanes]) {
         const F ab =
             add_quarters(sum_four(v[0], v[1], v[2], v[3]), sum_four(v[4], v[5], v[6], v[7]));

@@ -110,6 +110,22 @@ struct Portable {
         return collect([&v](int i) { return v[i ^ kDistance]; });
     }
 
+    // Neighbours out of those with an even and those with an odd place.
+    static void zip(F even, F odd, F (&neighbours)[2]) {
+        for (int i = 0; i < kWidth; ++i) {
+            neighbours[i / (kWidth / 2)][2 * i % kWidth] = even[i];
+            neighbours[i / (kWidth / 2)][2 * i % kWidth + 1] = odd[i];
+        }
+    }
+    // Those with an even and those with an odd place, out of neighbours.
+    static void unzip(F first, F second, F (&halves)[2]) {
+        for (int i = 0; i < kWidth; ++i) {
+            const int at = 2 * i % kWidth;
+            halves[0][i] = i < kWidth / 2 ? first[at] : second[at];
+            halves[1][i] = i < kWidth / 2 ? first[at + 1] : second[at + 1];
+        }
+    }
+
     // Lane i of the result is the sum over all lanes of v[i].
     static F sum_each(const F (&v)[kWidth]) {
         return collect([&v](int i) {

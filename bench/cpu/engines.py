@@ -1,0 +1,181 @@
+"""Which engines are compared, and how one of them is run over some cells in a process of its own.
+
+Knows where setup_peers.sh puts things, and how each peer is held to an instruction set.
+"""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from cpu.cells import Cell, Timing, read_timing
+
+HERE = Path(__file__).parent
+OURS = "dualpace"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One engine. Where it is not ours, it has an environment below the peers' folder."""
+
+    name: str
+    script: str
+    environment: str
+    models: dict[str, str]
+    """Format to the end of the model directory's name; a format that it lacks is left out."""
+    follows_cap: bool
+    """Whether its instruction set can be capped: by its build or by a variable that it reads."""
+
+
+def _all(formats: str, ending: str = "") -> dict[str, str]:
+    return dict.fromkeys(formats.split(), ending)
+
+
+ENGINES = {
+    e.name: e
+    for e in (
+        Engine(
+            OURS,
+            "dualpace_engine.py",
+            "",
+            _all("float32 bfloat16 float16 int8"),
+            follows_cap=True,
+        ),
+        Engine(
+            "openvino-genai",
+            "peers/openvino_peer.py",
+            "openvino",
+            _all("float32 bfloat16 float16", "-openvino-fp32") | _all("int8", "-openvino-int8"),
+            follows_cap=False,
+        ),
+        Engine(
+            "llama.cpp",
+            "peers/llamacpp_peer.py",
+            "llamacpp",
+            _all("float32 bfloat16 float16 int8", "-gguf"),
+            follows_cap=True,
+        ),
+        Engine(
+            "vllm",
+            "peers/vllm_peer.py",
+            "vllm",
+            _all("float32 bfloat16 float16"),
+            follows_cap=False,
+        ),
+        Engine(
+            "onnxruntime-genai",
+            "peers/onnxruntime_peer.py",
+            "onnxruntime",
+            _all("float32", "-onnx-fp32"),
+            follows_cap=False,
+        ),
+        Engine(
+            "ctranslate2",
+            "peers/ctranslate2_peer.py",
+            "ctranslate2",
+            _all("float32 int8", "-ctranslate2"),
+            follows_cap=True,
+        ),
+        Engine(
+            "transformers",
+            "peers/transformers_peer.py",
+            "transformers",
+            _all("float32 bfloat16"),
+            follows_cap=True,
+        ),
+    )
+}
+
+CAPS = {
+    "avx2": {
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+        "CT2_FORCE_CPU_ISA": "AVX2",
+    }
+}
+"""What libraries read, by DUALPACE_MAX_ISA."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every run has in common."""
+
+    peers: Path
+    """Folder of setup_peers.sh."""
+    model: str
+    tokens: int
+    threads: int
+    limit_s: float
+    """After which a process is ended; the cells that it finished count."""
+
+
+def refusal(engine: Engine, format_: str, settings: Settings) -> str | None:
+    """Return why this engine cannot run in this format; None: it can."""
+    if format_ not in engine.models:
+        return "has no such format"
+    if engine.environment and not (settings.peers / engine.environment / "ready").exists():
+        missing = settings.peers / f"{engine.environment}.missing"
+        if missing.exists():
+            return "could not be installed: " + missing.read_text(encoding="utf-8").strip()
+        return "is not set up"
+    if not model_of(engine, format_, settings).exists():
+        return "has no model; see setup_peers.sh"
+    return None
+
+
+def model_of(engine: Engine, format_: str, settings: Settings) -> Path:
+    """Return the directory of the model in the engine's own form."""
+    return settings.peers / "models" / (settings.model + engine.models[format_])
+
+
+def environment_of(settings: Settings) -> dict[str, str]:
+    """Return the variables of an engine's process."""
+    cap = CAPS.get(os.environ.get("DUALPACE_MAX_ISA", ""), {})
+    return (
+        dict(os.environ)
+        | cap
+        | {
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": str(settings.threads),
+            "PYTHONPATH": str(HERE.parent),
+            "DUALPACE_PEERS": str(settings.peers.resolve()),
+            "VLLM_CACHE_ROOT": str(settings.peers.resolve() / "vllm-cache"),
+        }
+    )
+
+
+def run_engine(
+    engine: Engine, format_: str, cells: list[Cell], settings: Settings
+) -> tuple[list[Timing], str | None]:
+    """Run one engine over all cells, once; return what it timed and why cells are missing."""
+    reason = refusal(engine, format_, settings)
+    if reason is not None:
+        return [], reason
+    python = Path(sys.executable)
+    if engine.environment:
+        python = settings.peers / engine.environment / "bin" / "python"
+    command = [python, HERE / engine.script, "--model", model_of(engine, format_, settings)]
+    command += ["--format", format_, "--tokens", str(settings.tokens), "--repeats", "1"]
+    command += ["--cells", ",".join(f"{cell.batch}:{cell.context}" for cell in cells)]
+    command += ["--threads", str(settings.threads)]
+    with subprocess.Popen(  # noqa: S603
+        list(map(str, command)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment_of(settings),
+    ) as process:
+        try:
+            out, errors = process.communicate(timeout=settings.limit_s)
+            late = None
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, errors = process.communicate()
+            late = f"ran past {settings.limit_s:.0f} s"
+    timings = [t for t in map(read_timing, out.splitlines()) if t is not None]
+    if len(timings) == len(cells):
+        return timings, None
+    last = (errors.strip().splitlines() or ["no output"])[-1][:200]
+    return timings, late or last

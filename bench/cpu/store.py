@@ -1,0 +1,71 @@
+"""Timings and limits as lines of a file: one comparison, measured in several sittings.
+
+A machine is rarely left alone for as long as all cells of all engines take: each sitting appends
+what it measured, and the summary covers the file.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cpu.cells import Cell, Timing
+from cpu.limits import Limits
+
+
+@dataclass
+class Store:
+    """What has been measured; `path` is appended to, or None: nothing is kept."""
+
+    path: Path | None
+    timings: dict[tuple[str, str, Cell], list[Timing]] = field(default_factory=dict)
+    limits: list[Limits] = field(default_factory=list)
+    missing: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Why an engine has no figures, or not all, in a format."""
+
+    @classmethod
+    def open(cls, path: Path | None, header: dict[str, Any]) -> "Store":
+        """Read what is there. Raises ValueError if that was measured under another header."""
+        store = cls(path)
+        if path is None:
+            return store
+        if not path.exists():
+            path.write_text(json.dumps({"header": header}) + "\n", encoding="utf-8")
+            return store
+        first, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+        if first != {"header": header}:
+            raise ValueError(f"{path}: was measured with {first['header']}, this is {header}")
+        for line in lines:
+            store._take(line)
+        return store
+
+    def add(self, timing: Timing) -> None:
+        """Keep one timing."""
+        self._append({"timing": asdict(timing)})
+
+    def add_limits(self, limits: Limits) -> None:
+        """Keep the limits of a moment."""
+        self._append({"limits": asdict(limits)})
+
+    def add_missing(self, engine: str, format_: str, reason: str) -> None:
+        """Keep why figures are missing."""
+        self._append({"missing": [engine, format_, reason]})
+
+    def _append(self, line: dict[str, Any]) -> None:
+        self._take(line)
+        if self.path is not None:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+
+    def _take(self, line: dict[str, Any]) -> None:
+        ((kind, values),) = line.items()
+        if kind == "limits":
+            self.limits.append(Limits(**values))
+        elif kind == "missing":
+            engine, format_, reason = values
+            self.missing[engine, format_] = reason
+        else:
+            values["tokens_per_s"] = tuple(values["tokens_per_s"])
+            timing = Timing(**values)
+            key = (timing.engine, timing.format, Cell(timing.batch, timing.context))
+            self.timings.setdefault(key, []).append(timing)
