@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assist.cells import Cell, CellNode, cell_node, forced
-from decoupling.profiles import emulated_profile, measured_host, node_plan
+from decoupling.profiles import emulated_profile, measure_host, node_plan
 
 from dualpace.profiles import write_profile
 from dualpace.scheduling.live_policy import LivePolicy
@@ -141,7 +141,6 @@ def main() -> None:
     """Measure and print."""
     raw = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    parser.add_argument("--profiles", type=Path, default=Path("build/decoupling"))
     parser.add_argument("--gpu", default="rtx-4090")
     parser.add_argument("--model", default="llama-3.1-8b", help="what the emulated GPU computes")
     parser.add_argument("--batches", default="1,2,4,8,16,32,64")
@@ -158,11 +157,11 @@ def main() -> None:
         for context in sizes[1]
         if batch * (context + 16) <= arguments.most_kv_tokens
     ]
-    measured = measured_host(arguments.profiles, arguments.gpu)
-    profile = emulated_profile(arguments.gpu, arguments.model, measured)
     results: dict[str, dict[str, float | int | None]] = {}
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         run_dir = Path(folder)
+        host = measure_host(run_dir, arguments.gpu)
+        profile = emulated_profile(arguments.gpu, arguments.model, host)
         write_profile(run_dir / "profile.json", profile)
         with cell_node(
             run_dir,
@@ -173,11 +172,11 @@ def main() -> None:
         ) as node:
             times = measure(node, cells, arguments.rounds)
             for cell, cell_times in times.items():
-                host, assist = (1e3 * cell_times.times[route] for route in _ROUTES)
+                local, assist = (1e3 * cell_times.times[route] for route in _ROUTES)
                 tie = "  tie" if cell_times.tie else ""
-                print(f"{cell.batch:4} x {cell.context:5}: {host:7.2f}, assist {assist:7.2f}{tie}")
-            for name, (host, gpu) in _SKEWS.items():
-                wrong = skewed(profile, host=host, gpu=gpu)
+                print(f"{cell.batch:4} x {cell.context:5}: {local:7.2f}, assist {assist:7.2f}{tie}")
+            for name, (host_skew, gpu_skew) in _SKEWS.items():
+                wrong = skewed(profile, host=host_skew, gpu=gpu_skew)
                 course = list(learn(node, wrong, times, arguments.steps, arguments.seed))
                 results[name] = summary(course)
                 print(f"{name:20} {results[name]}", flush=True)

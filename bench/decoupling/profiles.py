@@ -38,15 +38,20 @@ def node_plan(gpu: str) -> NodePlan:
     return plan
 
 
-def measured_host(folder: Path, gpu: str) -> Path:
-    """Return the profile of this host's compute cores, measured now unless the folder has it."""
+def measure_host(folder: Path, gpu: str) -> Path:
+    """Measure this host's compute cores now; returns the profile.
+
+    A machine that others use as well is not as fast at all times: measure next to what is compared.
+    """
     cores = service_cores("cpu-engine", _settings(gpu))
-    path = folder / f"host-{str(cores['cores']).replace('/', '-')}.json"
-    if not path.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        flags = [f"--{name}={value}" for name, value in cores.items()]
-        command = [sys.executable, "-m", "dualpace.cli", "profile", "--quick", f"--out={path}"]
-        subprocess.run([*command, f"--device=emulated:{gpu}", *flags], check=True)  # noqa: S603
+    path = folder / "host.json"
+    flags = [f"--{name}={value}" for name, value in cores.items()]
+    command = [sys.executable, "-m", "dualpace.cli", "profile", "--quick", f"--out={path}"]
+    subprocess.run(  # noqa: S603 - our own command, no shell
+        [*command, f"--device=emulated:{gpu}", *flags],
+        check=True,
+        stderr=subprocess.DEVNULL,
+    )
     return path
 
 

@@ -7,10 +7,10 @@ same, but a host iteration starts with a device iteration and the next one waits
 systems where the host fills the device's gaps) and `gpu-only`. The cpu-engine computes for real;
 the device waits as long as a preset's GPU would take. Inter-token times are those that clients see;
 waits are also told in host iterations, by the engines' own records. Threads are pinned to the plan
-of `dualpace serve`, and clients run beside the gateway. First the host's cores are measured
-(`dualpace profile`, kept in `--profiles`); by that the simulator predicts the same run with the
-same schedulers, and the difference is printed. The last line is one JSON object; times are seconds.
-All of it is emulated or simulated, and says so.
+of `dualpace serve`, and clients run beside the gateway. Before each policy the host's cores are
+measured (`dualpace profile`); by that the simulator predicts the same run with the same schedulers,
+and the difference is printed. The last line is one JSON object; times are seconds. All of it is
+emulated or simulated, and says so.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from decoupling.load import Outcome, poisson_arrivals, send_all
-from decoupling.profiles import emulated_profile, measured_host, node_plan, running_on
+from decoupling.profiles import emulated_profile, measure_host, node_plan, running_on
 
 from dualpace.core.iteration_log import read_iterations
 from dualpace.lab.iterations import HostIterations, HostWait, host_waits, over_predicted
@@ -134,6 +134,8 @@ def _run(policy: str, arguments: argparse.Namespace, folder: Path) -> dict[str, 
     flags, env = _POLICIES[policy]
     arrivals = poisson_arrivals(arguments.requests, arguments.rate, arguments.seed)
     profile = folder / "profile.json"
+    measured_host = measure_host(folder, arguments.gpu)
+    write_profile(profile, emulated_profile(arguments.gpu, arguments.model, measured_host))
     logs = {engine: folder / f"{policy}-{engine}.jsonl" for engine in ("gpu", "cpu")}
     common = (
         f"--device=emulated:{profile}",
@@ -167,7 +169,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--gpu", default="rtx-4090")
     parser.add_argument("--model", default="llama-3.1-8b", help="what the emulated GPU computes")
-    parser.add_argument("--profiles", type=Path, default=Path("build/decoupling"))
     parser.add_argument("--device-kv-mib", type=int, default=112)
     parser.add_argument("--arena-mib", type=int, default=1024)
     parser.add_argument("--keep", type=Path, help="folder for the profile and engines' records")
@@ -177,9 +178,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.keep or Path(temporary)
         folder.mkdir(exist_ok=True)
-        measured = measured_host(arguments.profiles, arguments.gpu)
-        profile = emulated_profile(arguments.gpu, arguments.model, measured)
-        write_profile(folder / "profile.json", profile)
         for policy in arguments.policies.split(","):
             results[policy] = _run(policy, arguments, folder)
             print(f"{policy:9} {results[policy]}", flush=True)
