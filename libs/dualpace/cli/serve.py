@@ -1,5 +1,6 @@
 """`dualpace serve`: starts the three services, says when they serve, and stops them in order.
 
+An engine that dies is started again, a bounded number of times: the gateway keeps its requests.
 The services are the entry points that run in a node's containers too. This knows their flags, not
 their insides.
 """
@@ -17,10 +18,12 @@ from pathlib import Path
 from dualpace.checkpoint import resolve_model
 from dualpace.cli.children import Child, Hurry, Lifeline, start_child, stop_in_order
 from dualpace.cli.cores import core_plan
+from dualpace.cli.restarts import WINDOW_S, Restarts
 from dualpace.cli.run_directory import RunDirectory
 from dualpace.cli.services import MODULES, check_environment, service_flags, termination_log
 from dualpace.cli.settings import ServeSettings
 from dualpace.core.errors import DualPaceError
+from dualpace.core.process import EXIT_SETTINGS
 from dualpace.core.settings import parse_settings
 from dualpace.core.sockets import listen_tcp
 
@@ -79,30 +82,37 @@ class _Node:
         self._hurry = Hurry()
         host, port = listener.getsockname()[:2]
         self._address = (host, port)
+        self._lifeline = Lifeline()
+        self._children: dict[str, Child] = {}
+        self._restarts = {name: Restarts(settings.max_restarts) for name in MODULES}
+        self._due_s: dict[str, float] = {}
+        """When to start again what died."""
+        self._ready = False
 
     def run(self) -> int:
         """Start, watch, stop; the last line says why, if it was not asked for."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves SIGHUP
                 signal.signal(number, self._on_signal)
-        lifeline = Lifeline()
-        children: list[Child] = []
         try:
             _say(f"DualPace {version('dualpace')}: loading {self._model.name}")
             for service in MODULES:
-                children.append(self._start(service, lifeline))  # noqa: PERF401 - as far as it got
+                self._start(service)
             self._listener.close()  # from here on a dead gateway means a closed port
-            dead = self._watch(children)
+            dead = self._watch()
         finally:
-            self._stop(children)
-            lifeline.close()
+            self._stop()
+            self._lifeline.close()
         if dead is None:
             return 0
-        print(f"dualpace serve: the {dead.name} ended: {self._reason(dead)}", file=sys.stderr)
+        why = f"the {dead.name} ended: {self._reason(dead)}"
+        if count := self._restarts[dead.name].count:
+            why += f"; it had been started again {count} times within {WINDOW_S:g} s"
+        print(f"dualpace serve: {why}", file=sys.stderr)
         return 1
 
-    def _start(self, service: str, lifeline: Lifeline) -> Child:
-        fds = {"lifeline_fd": lifeline.read_fd}
+    def _start(self, service: str) -> None:
+        fds = {"lifeline_fd": self._lifeline.read_fd}
         if service == "gateway":
             fds["listen_fd"] = self._listener.fileno()
         flags = service_flags(
@@ -113,25 +123,41 @@ class _Node:
             fds=fds,
             environ=os.environ,
         )
-        return start_child(service, MODULES[service], flags, inherited_fds=list(fds.values()))
+        termination_log(service, self._run_dir).unlink(missing_ok=True)
+        self._children[service] = start_child(
+            service, MODULES[service], flags, inherited_fds=list(fds.values())
+        )
 
-    def _watch(self, children: Sequence[Child]) -> Child | None:
-        """Wait for readiness, then for a reason to stop: a child that died, or None if asked to."""
-        ready = False
+    def _watch(self) -> Child | None:
+        """Keep engines running until there is a reason to stop: a child, or None if asked to."""
         while not self._stop_signals:
-            dead = next((child for child in children if child.exit_status is not None), None)
-            if dead is not None:
-                return dead
-            if not ready and self._is_ready():
-                ready = True
+            for child in list(self._children.values()):
+                if child.exit_status is not None and child.name not in self._due_s:
+                    delay_s = self._restart_delay_s(child)
+                    if delay_s is None:
+                        return child
+                    self._due_s[child.name] = time.monotonic() + delay_s
+                    _say(f"the {child.name} ended: {self._reason(child)}; it is started again")
+            for name in [n for n, due_s in self._due_s.items() if time.monotonic() >= due_s]:
+                del self._due_s[name]
+                self._start(name)
+            if not self._ready and self._is_ready():
+                self._ready = True
                 self._announce()
             time.sleep(_POLL_S)
         _say("stopping (Ctrl-C again to stop at once)")
         return None
 
-    def _stop(self, children: Sequence[Child]) -> None:
-        gateway = [child for child in children if child.name == "gateway"]
-        engines = [child for child in children if child.name != "gateway"]
+    def _restart_delay_s(self, dead: Child) -> float | None:
+        """Return how soon to start a child again; None: the node is to stop."""
+        # A start that fails would fail again, and without its gateway a node has lost its clients.
+        if dead.name == "gateway" or not self._ready or dead.exit_status == EXIT_SETTINGS:
+            return None
+        return self._restarts[dead.name].delay_s(time.monotonic())
+
+    def _stop(self) -> None:
+        gateway = [child for child in self._children.values() if child.name == "gateway"]
+        engines = [child for child in self._children.values() if child.name != "gateway"]
         grace_s = self._settings.drain_grace_s + _GATEWAY_MARGIN_S
         stop_in_order([(gateway, grace_s), (engines, _ENGINE_STOP_S)], hurry=self._hurry)
         if self._hurry.requested:

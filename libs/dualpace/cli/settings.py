@@ -57,6 +57,11 @@ class ServeSettings:
     )
     shm_dir: str = setting("Shared-memory file system for the arena.", default="/dev/shm")  # noqa: S108
     drain_grace_s: float = setting("How long running requests may finish on stop.", default=5.0)
+    max_restarts: int = setting(
+        "How often an engine that dies is started again within five minutes; the node stops when"
+        " it dies once more.",
+        default=5,
+    )
     log_level: str = setting(
         "Least severe level that the services log.",
         default="info",
@@ -67,6 +72,7 @@ class ServeSettings:
     def __post_init__(self) -> None:
         require(0 <= self.port < 1 << 16, f"port: {self.port} is not in 0..65535")
         require(self.drain_grace_s >= 0, "drain_grace_s must not be negative")
+        require(self.max_restarts >= 0, "max_restarts must not be negative")
         placement_from_text(self.placement)
         require(
             re.fullmatch(r"cpu|cuda(:\d+)?|emulated:.+", self.device) is not None,

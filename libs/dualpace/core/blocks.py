@@ -90,6 +90,24 @@ class BlockAllocator:
         """Return a lease on `count` blocks. Raises CapacityError, and then changes nothing."""
         return BlockLease(self, self.take(count))
 
+    def lease_these(self, blocks: Sequence[int]) -> BlockLease:
+        """Return a lease on blocks that were held before this allocator was made.
+
+        Raises CapacityError if one of them does not exist or is held, and then changes nothing.
+        """
+        runs = contiguous_runs(sorted(blocks))
+        if len(set(blocks)) < len(blocks) or not all(self._are_free(b, n) for _, b, n in runs):
+            raise CapacityError("KV blocks that are said to be held are not there to be had")
+        for _, start, length in runs:
+            first = self._run_around(start)
+            whole = self._drop_run(first)
+            if first < start:
+                self._add_run(first, start - first)
+            if start + length < first + whole:
+                self._add_run(start + length, first + whole - start - length)
+        self._free -= len(blocks)
+        return BlockLease(self, list(blocks))
+
     def take(self, count: int, after: int | None = None) -> list[int]:
         """Take `count` blocks, continuing behind block `after` if that is free. Used by leases."""
         if count > self._free:
@@ -120,6 +138,14 @@ class BlockAllocator:
         assert all(start >= 0 and start + n <= self.num_blocks for start, n in runs)
         assert self._start_before == {start + n: start for start, n in runs}
         assert self._by_length == sorted((n, start) for start, n in runs)
+
+    def _run_around(self, block: int) -> int:
+        """Return where the last free run begins that begins at `block` or before; -1: none does."""
+        return max((start for start in self._length_at if start <= block), default=-1)
+
+    def _are_free(self, start: int, length: int) -> bool:
+        first = self._run_around(start)
+        return first >= 0 and start + length <= first + self._length_at[first]
 
     def _add_run(self, start: int, length: int) -> None:
         self._length_at[start] = length

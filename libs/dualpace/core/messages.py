@@ -4,13 +4,17 @@ Plain values: codecs and transports live in `ipc`.
 
 Three conversations, each ordered within itself and with no order between them:
 
-- gateway to an engine: `Submit`, `Cancel`;  an engine to its gateway: `TokenEvent`, `FinishEvent`,
-  `PromptLogprobs`, `StartEvent`.
-- gpu-engine to cpu-engine: `Reserve`, `Commit`, `Recall`, `Release`, `Cancel`.
+- gateway to an engine: `Submit`, `Cancel`, `Live`, `Ask`;  an engine to its gateway: `TokenEvent`,
+  `FinishEvent`, `PromptLogprobs`, `StartEvent`, `Ownership`.
+- gpu-engine to cpu-engine: `Begin`, `Reserve`, `Commit`, `Recall`, `Release`, `Cancel`.
 - cpu-engine to gpu-engine: `Reserved`, `Refused`, `Returned`, `Finished`, `HostStatus`.
 
 A request has exactly one owner. It is the gpu-engine until `Commit`, the cpu-engine until
 `Returned` or `Finished`. Only the owner samples tokens for it.
+
+What the engines agreed holds as long as their session. When it ends, each keeps what it owns, and
+whatever had neither of them as its owner is given to the gpu-engine again by the gateway, which
+learns of it from `Ownership` and, after a gpu-engine's death, by an `Ask` (ADR 5).
 """
 
 import enum
@@ -21,10 +25,12 @@ from dualpace.core.request import FinishReason, Request
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """A new request and its prompt."""
+    """A new request and its prompt, or one that lost its engine, with the tokens seen of it."""
 
     request: Request
     prompt: tuple[int, ...]
+    generated: tuple[int, ...] = ()
+    """The gateway has these, in order: generation goes on behind them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,36 @@ class Cancel:
     """Stop working for a request and free what it holds. Unknown ids are ignored."""
 
     request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """Every request of a gateway that is still wanted; the first word to a cpu-engine.
+
+    What that resumes from the arena, and is not among these, has nobody waiting for it.
+    """
+
+    gateway_id: int
+    request_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Say whether the cpu-engine owns a request that no gpu-engine answers for any more.
+
+    The answer is an `Ownership`, after the tokens at `next_position` and later that the gateway may
+    not have: those known before the cpu-engine, or this process of it, owned the request.
+    """
+
+    gateway_id: int
+    request_id: int
+    next_position: int
+    """The first that the gateway lacks."""
+    device: int = 0
+    """Incarnation of the gpu-engine that answered for it last: while a session with that one is
+    open, a commit may still be on its way. 0: that engine has given the request up itself."""
+    serial: int = 0
+    """Comes back in the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +131,28 @@ class StartEvent:
     """Since its arrival, the compilation of its grammar included."""
 
 
-EngineEvent = TokenEvent | FinishEvent | PromptLogprobs | StartEvent
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Whether an engine owns a request; said when asked, or when it ceases to without an end.
+
+    One that an engine disowns will not be owned by it again, unless the gateway submits it anew.
+    """
+
+    gateway_id: int
+    request_id: int
+    owned: bool
+    serial: int = 0
+    """Of the `Ask` that this answers; 0: nobody asked."""
+
+
+GatewayWord = Submit | Cancel | Live | Ask
+RequestEvent = TokenEvent | FinishEvent | PromptLogprobs | StartEvent
+EngineEvent = RequestEvent | Ownership
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The first word of a session: no copy of an earlier one touches host blocks any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,5 +250,5 @@ class HostStatus:
     running: int
 
 
-HandoffCommand = Reserve | Commit | Recall | Release | Cancel
+HandoffCommand = Begin | Reserve | Commit | Recall | Release | Cancel
 HandoffEvent = Reserved | Refused | Returned | Finished | HostStatus

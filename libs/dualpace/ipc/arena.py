@@ -2,7 +2,8 @@
 
 A file appears under its final name only when it is complete. Whoever maps it holds a shared lock
 on it, so that a file nobody locks is a leftover of a killed run: it is never trusted, and the next
-creator removes it. Nothing here knows what the bytes mean to a model.
+creator removes it. One that the other engine still uses is joined by an engine that comes back;
+the last to leave removes the file. Nothing here knows what the bytes mean to a model.
 """
 
 import errno
@@ -33,6 +34,7 @@ from dualpace.ipc.layout import (
     ArenaGeometry,
     KvDtype,
     Region,
+    differences,
     layout_of,
 )
 from dualpace.ipc.sequence_table import SequenceTable
@@ -49,14 +51,15 @@ class Arena:
     """A mapped arena. Use `create` or `attach`, and `close` when done."""
 
     def __init__(
-        self, path: Path, fd: int, memory: mmap.mmap, geometry: ArenaGeometry, *, creator: bool
+        self, path: Path, fd: int, memory: mmap.mmap, geometry: ArenaGeometry, *, joined: bool
     ) -> None:
         self.path = path
         self.geometry = geometry
         self.layout = layout_of(geometry)
         self.memory = memory
+        self.joined = joined
+        """Whether it was there already."""
         self._fd = fd
-        self._creator = creator
         header = self._view(Region(0, HEADER.itemsize), HEADER)
         self.generation = int(header["generation"][0])
         self.block_tables: npt.NDArray[np.int32] = self._view(
@@ -78,12 +81,14 @@ class Arena:
         geometry: ArenaGeometry,
         fingerprint: bytes,
         *,
+        join: bool = False,
         timeout_s: float = 0.5,
         progress: Callable[[float], None] = lambda _: None,
         check: Callable[[], None] = lambda: None,
     ) -> "Arena":
         """Make and pre-fault a new arena in `directory`, removing leftovers of killed runs.
 
+        `join`: map the one that another process still uses instead, if it is such as this would be.
         Raises ArenaError if another process still uses the one that is there after `timeout_s`,
         CapacityError if memory does not suffice. `progress` gets the fraction done; `check` is
         called while waiting, and may raise to end it. Even an engine that only looks seems to use
@@ -94,10 +99,17 @@ class Arena:
         said = time.monotonic() + _WAIT_UNSAID_S
         while _remove_stale(directory):
             check()
+            why = "is in use by another engine"
+            if join:
+                try:
+                    if arena := cls._join(path, fingerprint, geometry):
+                        return arena
+                except ArenaError as error:
+                    why = f"is in use by another engine, and cannot be joined: {error}"
             if time.monotonic() > deadline:
-                raise ArenaError(f"{path} is in use by another engine")
+                raise ArenaError(f"{path} {why}")
             if time.monotonic() > said:
-                log.info("waiting for another engine to leave %s", path)
+                log.info("waiting for another engine to leave: %s %s", path, why)
                 said = math.inf
             time.sleep(0.05)
         total = layout_of(geometry).total_bytes
@@ -110,7 +122,7 @@ class Arena:
             memory = _map(fd, total, progress)
             _write_header(fd, geometry, fingerprint, total)
             draft.rename(path)
-            return cls(path, fd, memory, geometry, creator=True)
+            return cls(path, fd, memory, geometry, joined=False)
         except BaseException:
             draft.unlink(missing_ok=True)
             os.close(fd)
@@ -134,18 +146,28 @@ class Arena:
         clock = clock or SystemClock()
         path = directory / FILE_NAME
         deadline = clock.now() + timeout_s
-        while True:
-            fd = _open_live(path)
-            if fd is not None:
-                break
+        while (arena := cls._join(path, fingerprint)) is None:
             if clock.now() > deadline:
                 raise ArenaError(f"no gpu-engine made {path} within {timeout_s:.0f} s")
             check()
             time.sleep(0.02)
+        return arena
+
+    @classmethod
+    def _join(
+        cls, path: Path, fingerprint: bytes, wanted: ArenaGeometry | None = None
+    ) -> "Arena | None":
+        """Map an arena that another process has mapped; None if there is none.
+
+        Raises ArenaError if it is not such as `wanted`.
+        """
+        fd = _open_live(path)
+        if fd is None:
+            return None
         try:
-            geometry = _read_header(path, fd, fingerprint)
+            geometry = _read_header(path, fd, fingerprint, wanted)
             memory = _map(fd, layout_of(geometry).total_bytes, lambda _: None)
-            return cls(path, fd, memory, geometry, creator=False)
+            return cls(path, fd, memory, geometry, joined=True)
         except BaseException:
             os.close(fd)
             raise
@@ -192,8 +214,9 @@ class Arena:
         return total
 
     def close(self) -> None:
-        """Unmap, and unlink if this process made the file. Views must not be used any more."""
-        if self._creator:
+        """Unmap, and unlink if nobody else uses the file. Views must not be used any more."""
+        fcntl.flock(self._fd, fcntl.LOCK_UN)  # first, lest two that leave at once see each other
+        if _is_file(self.path, self._fd) and _lock_is_free(self._fd):
             self.path.unlink(missing_ok=True)
         del self.sequences, self.block_tables, self.block_tokens
         try:
@@ -206,6 +229,14 @@ class Arena:
     def _view(self, region: Region, dtype: np.dtype) -> npt.NDArray:  # type: ignore[type-arg]
         count = region.num_bytes // dtype.itemsize
         return np.frombuffer(self.memory, dtype=dtype, count=count, offset=region.offset)
+
+
+def _is_file(path: Path, fd: int) -> bool:
+    """Whether a path still names the open file, and not one that was made after it."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(fd))
+    except FileNotFoundError:
+        return False
 
 
 def _lock_is_free(fd: int) -> bool:
@@ -235,9 +266,14 @@ def _remove_stale(directory: Path) -> bool:
 
 
 def require_space(directory: Path, total: int) -> None:
-    """Raise CapacityError unless a directory's file system has `total` bytes free."""
+    """Raise CapacityError unless a directory's file system has `total` bytes free.
+
+    An arena that is there already counts as free: it will be joined, or removed.
+    """
     space = os.statvfs(directory)
     free = space.f_bavail * space.f_frsize
+    if (directory / FILE_NAME).exists():
+        free += (directory / FILE_NAME).stat().st_blocks * 512
     if free < total:
         raise CapacityError(
             f"the arena needs {total >> 20} MiB, but {directory} has only {free >> 20} MiB free:"
@@ -300,7 +336,9 @@ def _open_live(path: Path) -> int | None:
     return fd
 
 
-def _read_header(path: Path, fd: int, fingerprint: bytes) -> ArenaGeometry:
+def _read_header(
+    path: Path, fd: int, fingerprint: bytes, wanted: ArenaGeometry | None
+) -> ArenaGeometry:
     raw = os.pread(fd, HEADER.itemsize, 0)
     if len(raw) < HEADER.itemsize or raw[: len(MAGIC)] != MAGIC:
         raise ArenaError(f"{path} is not an arena")
@@ -318,6 +356,8 @@ def _read_header(path: Path, fd: int, fingerprint: bytes) -> ArenaGeometry:
     total = layout_of(geometry).total_bytes
     if total != header["total_bytes"] or os.fstat(fd).st_size != total:
         raise ArenaError(f"{path} is truncated or damaged")
+    if wanted is not None and geometry != wanted:
+        raise ArenaError(f"it has other sizes: {differences(geometry, wanted)}")
     return geometry
 
 

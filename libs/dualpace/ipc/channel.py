@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dualpace.core.messages import (
-    Cancel,
     EngineEvent,
+    GatewayWord,
     HandoffCommand,
     HandoffEvent,
-    Submit,
 )
 from dualpace.ipc.bell import Bell, LocalBell
 
@@ -57,6 +56,8 @@ class DeviceJoined:
     """The gpu-engine opened a handoff session."""
 
     session: int
+    device: int = 0
+    """The gpu-engine's incarnation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class DeviceLeft:
     """The gpu-engine's handoff session ended."""
 
 
-GatewayInput = Submit | Cancel | GatewayLeft
+GatewayInput = GatewayWord | GatewayLeft
 GpuInput = GatewayInput | GrammarReady | HandoffEvent | HostJoined | HostLeft
 CpuInput = GatewayInput | HandoffCommand | DeviceJoined | DeviceLeft
 

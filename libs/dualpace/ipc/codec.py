@@ -4,14 +4,19 @@ from collections.abc import Iterable
 
 from dualpace.core.errors import ProtocolError
 from dualpace.core.messages import (
+    Ask,
+    Begin,
     Cancel,
     Commit,
     EngineEvent,
     Finished,
     FinishEvent,
+    GatewayWord,
     HandoffCommand,
     HandoffEvent,
     HostStatus,
+    Live,
+    Ownership,
     PromptLogprobs,
     Recall,
     Refused,
@@ -128,29 +133,51 @@ def _decode_adjustments(message: pb.LogitAdjustments) -> LogitAdjustments:
     )
 
 
-def encode_submit(submit: Submit) -> pb.GatewayMessage:
-    """Encode a submission."""
-    body = pb.Submit(request=encode_request(submit.request), prompt=submit.prompt)
-    return pb.GatewayMessage(submit=body)
+def encode_gateway_message(message: GatewayWord) -> pb.GatewayMessage:
+    """Encode what a gateway says after its hello."""
+    if isinstance(message, Submit):
+        submit = pb.Submit(
+            request=encode_request(message.request),
+            prompt=message.prompt,
+            generated=message.generated,
+        )
+        return pb.GatewayMessage(submit=submit)
+    if isinstance(message, Cancel):
+        return pb.GatewayMessage(cancel=pb.Cancel(request_id=message.request_id))
+    if isinstance(message, Live):
+        return pb.GatewayMessage(live=pb.Live(request_ids=message.request_ids))
+    ask = pb.Ask(
+        request_id=message.request_id,
+        next_position=message.next_position,
+        device=message.device,
+        serial=message.serial,
+    )
+    return pb.GatewayMessage(ask=ask)
 
 
-def encode_cancel(cancel: Cancel) -> pb.GatewayMessage:
-    """Encode a gateway's cancellation."""
-    return pb.GatewayMessage(cancel=pb.Cancel(request_id=cancel.request_id))
-
-
-def decode_gateway_message(message: pb.GatewayMessage) -> Submit | Cancel:
+def decode_gateway_message(message: pb.GatewayMessage, gateway_id: int) -> GatewayWord:
     """Decode what a gateway says after its hello."""
     body = message.WhichOneof("body")
     if body == "submit":
-        request = decode_request(message.submit.request)
-        prompt = tuple(message.submit.prompt)
-        if len(prompt) != request.prompt_tokens:
-            raise ProtocolError("prompt_tokens is not the length of the prompt")
-        return Submit(request, prompt)
+        return _decode_submit(message.submit)
     if body == "cancel":
         return Cancel(message.cancel.request_id)
+    if body == "live":
+        return Live(gateway_id, tuple(message.live.request_ids))
+    if body == "ask":
+        ask = message.ask
+        return Ask(gateway_id, ask.request_id, ask.next_position, ask.device, ask.serial)
     raise ProtocolError(f"unexpected {body} from a gateway")
+
+
+def _decode_submit(submit: pb.Submit) -> Submit:
+    request = decode_request(submit.request)
+    prompt, generated = tuple(submit.prompt), tuple(submit.generated)
+    if len(prompt) != request.prompt_tokens:
+        raise ProtocolError("prompt_tokens is not the length of the prompt")
+    if len(generated) >= request.max_tokens:
+        raise ProtocolError("a request with all its tokens has nothing left to generate")
+    return Submit(request, prompt, generated)
 
 
 def encode_events(events: Iterable[EngineEvent]) -> pb.EngineMessage:
@@ -173,6 +200,10 @@ def encode_events(events: Iterable[EngineEvent]) -> pb.EngineMessage:
         elif isinstance(event, StartEvent):
             out.start.request_id = event.request_id
             out.start.waited_s = event.waited_s
+        elif isinstance(event, Ownership):
+            out.ownership.request_id = event.request_id
+            out.ownership.owned = event.owned
+            out.ownership.serial = event.serial
         else:
             out.prompt_logprobs.request_id = event.request_id
             out.prompt_logprobs.start = event.start
@@ -217,6 +248,9 @@ def _decode_event(event: pb.EngineEvent, gateway_id: int) -> EngineEvent:
         prompt = event.prompt_logprobs
         tokens = tuple(map(_decode_logprobs, prompt.tokens))
         return PromptLogprobs(gateway_id, prompt.request_id, prompt.start, tokens)
+    if body == "ownership":
+        said = event.ownership
+        return Ownership(gateway_id, said.request_id, said.owned, said.serial)
     raise ProtocolError("an empty event from an engine")
 
 
@@ -238,6 +272,8 @@ def encode_commands(commands: Iterable[HandoffCommand]) -> pb.HandoffRequest:
             out.recall.request_id = command.request_id
         elif isinstance(command, Release):
             out.release.request_id = command.request_id
+        elif isinstance(command, Begin):
+            out.begin.SetInParent()
         else:
             out.cancel.request_id = command.request_id
     return message
@@ -263,6 +299,8 @@ def _decode_command(command: pb.HandoffCommand) -> HandoffCommand:
         return Release(command.release.request_id)
     if body == "cancel":
         return Cancel(command.cancel.request_id)
+    if body == "begin":
+        return Begin()
     raise ProtocolError("an empty handoff command")
 
 

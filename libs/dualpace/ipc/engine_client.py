@@ -14,9 +14,9 @@ import grpc
 import grpc.aio
 
 from dualpace.core.errors import ProtocolError
-from dualpace.core.messages import Cancel, EngineEvent, Submit
+from dualpace.core.messages import EngineEvent, GatewayWord
 from dualpace.core.request import Engine
-from dualpace.ipc.codec import PROTOCOL, decode_events, encode_cancel, encode_submit
+from dualpace.ipc.codec import PROTOCOL, decode_events, encode_gateway_message
 from dualpace.ipc.engine_server import EngineFacts
 from dualpace.ipc.proto import engine_pb2 as pb
 from dualpace.ipc.rpc import GatewayStream, make_channel, open_engine_session
@@ -30,7 +30,7 @@ class EngineListener(Protocol):
     """Who owns a client. Called in the event loop; must not block."""
 
     def engine_joined(self, facts: EngineFacts) -> None:
-        """A session is open. Raises ProtocolError to refuse this engine for good."""
+        """A session is open, and may be sent to. Raises ProtocolError to refuse it for good."""
         ...
 
     def engine_left(self, engine: Engine) -> None:
@@ -64,13 +64,10 @@ class EngineClient:
         """Whether a session is open."""
         return self._outgoing is not None
 
-    def send(self, message: Submit | Cancel) -> None:
+    def send(self, message: GatewayWord) -> None:
         """Queue a message; dropped when there is no session."""
         if self._outgoing is not None:
-            encoded = (
-                encode_submit(message) if isinstance(message, Submit) else encode_cancel(message)
-            )
-            self._outgoing.put_nowait(encoded)
+            self._outgoing.put_nowait(encode_gateway_message(message))
 
     async def run(self) -> None:
         """Keep a session open until cancelled. Raises ProtocolError if the engine is refused."""
@@ -103,11 +100,16 @@ class EngineClient:
             max_model_len=welcome.max_model_len,
             vocab_size=welcome.vocab_size,
             max_request_bytes=welcome.max_request_bytes,
+            incarnation=welcome.incarnation,
         )
         if facts.engine is not self._engine:
             raise ProtocolError(f"{self._socket} is the socket of the other engine")
-        self._listener.engine_joined(facts)
         outgoing = self._outgoing = asyncio.Queue()
+        try:
+            self._listener.engine_joined(facts)
+        except ProtocolError:
+            self._outgoing = None
+            raise
         writer = asyncio.create_task(_write_all(call, outgoing))
         self._last_failure = ""
         try:

@@ -5,8 +5,9 @@ Runs in the engine's IO thread. `post` and `post_status` may be called from any 
 
 import asyncio
 import logging
+import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import grpc
 
@@ -33,6 +34,8 @@ class EngineFacts:
     vocab_size: int
     max_request_bytes: int
     """Most bytes that a request may have in the encoding of `ipc.codec`, its prompt apart."""
+    incarnation: int = field(default_factory=lambda: secrets.randbits(63))
+    """Tells this process from the one before it and the one after it."""
 
 
 class EngineServer:
@@ -79,7 +82,7 @@ class EngineServer:
             await context.abort(grpc.StatusCode.ALREADY_EXISTS, "this gateway id is connected")
         outgoing: asyncio.Queue[pb.EngineMessage | None] = asyncio.Queue()
         self._outgoing[hello.gateway_id] = outgoing
-        reader = asyncio.create_task(self._read(messages, outgoing))
+        reader = asyncio.create_task(self._read(messages, hello.gateway_id, outgoing))
         log.info("gateway %x connected", hello.gateway_id)
         try:
             await context.write(self._welcome())
@@ -94,11 +97,12 @@ class EngineServer:
     async def _read(
         self,
         messages: AsyncIterator[pb.GatewayMessage],
+        gateway_id: int,
         outgoing: asyncio.Queue[pb.EngineMessage | None],
     ) -> None:
         try:
             async for message in messages:
-                self._receive(decode_gateway_message(message))
+                self._receive(decode_gateway_message(message, gateway_id))
         except ProtocolError as error:
             log.error("a gateway sent nonsense, closing its session: %s", error)  # noqa: TRY400
         finally:
@@ -113,6 +117,7 @@ class EngineServer:
                 max_model_len=self._facts.max_model_len,
                 vocab_size=self._facts.vocab_size,
                 max_request_bytes=self._facts.max_request_bytes,
+                incarnation=self._facts.incarnation,
             )
         )
 

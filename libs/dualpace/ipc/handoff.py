@@ -70,7 +70,7 @@ class HandoffServer:
         outgoing = self._outgoing = asyncio.Queue()
         self._session += 1
         outgoing.put_nowait(pb.HandoffReply())  # tells the client that it was accepted
-        self._receive(DeviceJoined(self._session))
+        self._receive(DeviceJoined(self._session, first.hello.device))
         reader = asyncio.create_task(self._read(requests, outgoing))
         try:
             while (reply := await outgoing.get()) is not None:
@@ -108,10 +108,13 @@ class HandoffClient:
         socket: Path,
         arena_generation: int,
         receive: Callable[[HandoffEvent | HostJoined | HostLeft], None],
+        *,
+        incarnation: int = 0,
     ) -> None:
         self._io = io
         self._socket = socket
         self._generation = arena_generation
+        self._incarnation = incarnation
         self._receive = receive
         self._outgoing: asyncio.Queue[pb.HandoffRequest] | None = None
         self._session = 0
@@ -136,7 +139,9 @@ class HandoffClient:
 
     async def _one_session(self, channel: grpc.aio.Channel) -> None:
         call = open_handoff_session(channel)
-        hello = pb.HandoffHello(protocol=PROTOCOL, arena_generation=self._generation)
+        hello = pb.HandoffHello(
+            protocol=PROTOCOL, arena_generation=self._generation, device=self._incarnation
+        )
         await call.write(pb.HandoffRequest(hello=hello))
         replies = aiter(call)
         if await anext(replies, None) is None:

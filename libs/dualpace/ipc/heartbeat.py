@@ -41,6 +41,11 @@ class Heartbeat:
         return bool(self._record["busy"][0])
 
     @property
+    def started_s(self) -> float:
+        """When the engine entered itself; 0 before that."""
+        return int(self._record["started_ns"][0]) / 1e9
+
+    @property
     def pid(self) -> int:
         """The engine's process id in its own namespace; 0 before the first beat."""
         return int(self._record["pid"][0])

@@ -17,7 +17,7 @@ from dualpace.core.errors import ArenaError
 from dualpace.ipc.assist_layout import AssistGeometry, assist_layout
 
 MAGIC = b"DPARENA\x00"
-ABI_VERSION = 3
+ABI_VERSION = 4
 FINGERPRINT_BYTES = 32
 PAGE_BYTES = 4096
 HUGE_PAGE_BYTES = 2 << 20
@@ -59,6 +59,8 @@ HEARTBEAT = np.dtype(
 
 SLOT_FREE = 0
 SLOT_OWNED = 1
+SLOT_LENT = 2
+"""Not the cpu-engine's, but the gpu-engine may be copying to or from its blocks."""
 NO_BOUND = 0
 """In `return_at`: the cpu-engine keeps the request until it ends."""
 
@@ -145,6 +147,12 @@ class ArenaGeometry:
             self.block_size,
             self.head_dim,
         )
+
+
+def differences(found: ArenaGeometry, wanted: ArenaGeometry) -> str:
+    """Return what two geometries differ in, for people."""
+    values = {name: (getattr(found, name), getattr(wanted, name)) for name in GEOMETRY_FIELDS}
+    return ", ".join(f"{name} {a}, not {b}" for name, (a, b) in values.items() if a != b)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,13 @@ engine's heartbeat in the arena is fresh, else with 1 and a sentence why. Engine
 have work or not, from the loop that works; a loop that hangs falls silent. It reads the file, and
 neither maps nor locks it: to the engines, a probe does not exist.
 
-The cpu-engine also counts as dead when the gpu-engine has been silent for as long: it holds the
-arena that a restarted gpu-engine would have to make anew, and must let go of it.
+A restarted engine finds the heartbeat of the one before it: that counts for nothing. So the probe
+must run where the engine's process id means what it means to the engine, as in its container.
 """
 
+import os
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +34,9 @@ from dualpace.ipc.layout import (
     layout_of,
 )
 
+_CLOCK_SLACK_S = 0.1
+"""The kernel counts the starts of processes in hundredths of a second."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeSettings:
@@ -45,8 +50,8 @@ class ProbeSettings:
         require(self.max_age_s > 0, "max_age_s must be positive")
 
 
-def heartbeat_ages(directory: Path, now_s: float) -> dict[Engine, float | None]:
-    """Return seconds since each engine's last beat; None: it has not beaten yet.
+def read_heartbeat(directory: Path, engine: Engine) -> Heartbeat:
+    """Return a snapshot of an engine's record.
 
     Raises ArenaError if there is no arena, or one of another release.
     """
@@ -66,18 +71,31 @@ def heartbeat_ages(directory: Path, now_s: float) -> dict[Engine, float | None]:
             beats = np.frombuffer(file.read(len(Engine) * HEARTBEAT.itemsize), HEARTBEAT)
     except OSError as error:
         raise ArenaError(f"{path}: {error.strerror}") from None
-    return {engine: Heartbeat(beats[int(engine) :][:1]).age_s(now_s) for engine in Engine}
+    return Heartbeat(beats[int(engine) :][:1])
 
 
-def fault_of(engine: Engine, ages: dict[Engine, float | None], max_age_s: float) -> str | None:
-    """Return why an engine counts as dead, or None."""
-    watched = (Engine.GPU,) if engine is Engine.GPU else (Engine.CPU, Engine.GPU)
-    for each in watched:
-        age_s, name = ages[each], f"{each.name.lower()}-engine"
-        if age_s is None:
-            return f"the {name} has not begun"
-        if age_s > max_age_s:
-            return f"the {name} has been silent for {age_s:.0f} s"
+def process_start_s(pid: int) -> float | None:
+    """Return when a process began, on the monotonic clock; None: there is no such process."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    since_boot_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # starttime: proc(5)
+    asleep_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+    return since_boot_s - asleep_s
+
+
+def fault_of(
+    name: str, beat: Heartbeat, now_s: float, process_s: float | None, max_age_s: float
+) -> str | None:
+    """Return why an engine counts as dead, or None. `process_s`: when its process began."""
+    age_s = beat.age_s(now_s)
+    if age_s is None:
+        return f"the {name} has not begun"
+    if process_s is None or process_s > beat.started_s + _CLOCK_SLACK_S:
+        return f"the {name} has not begun again"
+    if age_s > max_age_s:
+        return f"the {name} has been silent for {age_s:.0f} s"
     return None
 
 
@@ -85,11 +103,17 @@ def main() -> int:
     """Probe once; returns the exit status."""
     try:
         settings = parse_settings(ProbeSettings, sys.argv[1:], {}, program="probe", prefix="")
-        ages = heartbeat_ages(Path(settings.run_dir), SystemClock().now())
+        beat = read_heartbeat(Path(settings.run_dir), Engine[settings.engine.upper()])
     except (ArenaError, SettingsError) as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, SettingsError) else 1
-    fault = fault_of(Engine[settings.engine.upper()], ages, settings.max_age_s)
+    fault = fault_of(
+        f"{settings.engine}-engine",
+        beat,
+        SystemClock().now(),
+        process_start_s(beat.pid),
+        settings.max_age_s,
+    )
     if fault is not None:
         print(fault, file=sys.stderr)
     return 0 if fault is None else 1

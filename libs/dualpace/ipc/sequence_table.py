@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dualpace.core.request import Request
 from dualpace.ipc.codec import decode_request, encode_request
-from dualpace.ipc.layout import NO_BOUND, SLOT_FREE, SLOT_OWNED
+from dualpace.ipc.layout import NO_BOUND, SLOT_FREE, SLOT_LENT, SLOT_OWNED
 from dualpace.ipc.proto import engine_pb2 as pb
 
 
@@ -40,6 +40,16 @@ class SequenceTable:
         """Commit one step of several sequences."""
         self._records["num_tokens"][np.asarray(slots, dtype=np.intp)] = num_tokens
 
+    def lend(self, slot: int, num_tokens: int) -> None:
+        """Note that the gpu-engine may copy to or from the blocks of the first `num_tokens`.
+
+        They stand in the block table already. The slot has no request that is owned.
+        """
+        record = self._records[slot : slot + 1]
+        record["state"] = SLOT_FREE
+        record["num_tokens"] = num_tokens
+        record["state"] = SLOT_LENT
+
     def close(self, slot: int) -> None:
         """Take a request out."""
         self._records["state"][slot] = SLOT_FREE
@@ -51,6 +61,14 @@ class SequenceTable:
     def owned_slots(self) -> list[int]:
         """Slots whose request the cpu-engine owns."""
         return np.flatnonzero(self._records["state"] == SLOT_OWNED).tolist()
+
+    def lent_slots(self) -> list[int]:
+        """Slots whose blocks the gpu-engine may be copying to or from."""
+        return np.flatnonzero(self._records["state"] == SLOT_LENT).tolist()
+
+    def num_tokens(self, slot: int) -> int:
+        """Return how many tokens the blocks of a slot are for."""
+        return int(self._records["num_tokens"][slot])
 
     def request_id(self, slot: int) -> int | None:
         """Return which request the cpu-engine owns in a slot; None: it owns none there."""

@@ -11,29 +11,14 @@ Events may come at any time, between `schedule` and `apply` too. What would take
 that is being computed then, waits for `apply`; all else holds at once.
 """
 
-from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Sequence
 
-from dualpace.core.blocks import BlockAllocator, blocks_for
 from dualpace.core.errors import CapacityError
-from dualpace.core.messages import (
-    Commit,
-    EngineEvent,
-    Finished,
-    FinishEvent,
-    HandoffEvent,
-    HostStatus,
-    Refused,
-    Reserve,
-    Reserved,
-    ReturnCause,
-    Returned,
-    TokenEvent,
-)
+from dualpace.core.messages import Commit, EngineEvent, HostStatus, Refused, Reserve, TokenEvent
 from dualpace.core.request import FinishReason
 from dualpace.scheduling.host_policy import HostPolicy, HostShape, Unprofiled
 from dualpace.scheduling.host_sequence import HostPhase, HostSequence
+from dualpace.scheduling.host_state import HostLimits, HostState, TableRecord
 from dualpace.scheduling.plan import (
     Failure,
     HostOutbox,
@@ -43,17 +28,7 @@ from dualpace.scheduling.plan import (
     TableWrite,
 )
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostLimits:
-    """Bounds of one iteration and of the arena."""
-
-    num_blocks: int
-    block_size: int
-    num_slots: int
-    max_batch: int
-    max_blocks_per_sequence: int
-    """Width of a row of the block tables."""
+__all__ = ["HostLimits", "HostScheduler", "TableRecord"]
 
 
 class HostScheduler:
@@ -61,162 +36,169 @@ class HostScheduler:
 
     def __init__(self, limits: HostLimits, policy: HostPolicy | None = None) -> None:
         self.limits = limits
+        self._state = HostState(limits)
         self._policy = Unprofiled() if policy is None else policy
-        self._kv_tokens = 0
-        """Of all sequences, reserved ones included."""
         self._started: tuple[float, HostShape] | None = None
         """When the last iteration began, if the next one follows it at once."""
-        self._allocator = BlockAllocator(limits.num_blocks)
-        self._slots = list(range(limits.num_slots))
-        self._sequences: dict[int, HostSequence] = {}
-        self._running: deque[HostSequence] = deque()  # next to advance first
-        self._events: list[EngineEvent] = []
-        self._handoff: list[HandoffEvent] = []
-        self._writes: list[TableWrite] = []
-        self._closed: list[int] = []
         self._last_status: HostStatus | None = None
         self._device_present = False
         self._computing: frozenset[int] = frozenset()
         """Requests of the plan whose results have not come yet: their blocks are being written."""
         self._cancelled: list[int] = []
         self._recalled: list[int] = []
-        """Those of them that are to end, or to be given back, once the results are there."""
-        self.evictions = 0
+        self._disowned: list[int] = []
+        """Those of them that are to end, to be given back or given up, once the results are there.
+        """
 
     @property
     def num_sequences(self) -> int:
         """Sequences that hold a slot, in any phase."""
-        return len(self._sequences)
+        return len(self._state.sequences)
 
     @property
     def num_running(self) -> int:
-        """Sequences owned here."""
-        return len(self._running)
+        """Sequences that advance."""
+        return len(self._state.running)
+
+    @property
+    def num_parked(self) -> int:
+        """Sequences owned here that wait for their gateway."""
+        return len(self._state.parked())
+
+    @property
+    def evictions(self) -> int:
+        """Sequences that were evicted so far."""
+        return self._state.evictions
 
     @property
     def free_blocks(self) -> int:
         """Host blocks that nobody holds."""
-        return self._allocator.free_blocks
+        return self._state.free_blocks
 
     @property
     def free_slots(self) -> int:
         """Slots that nobody holds."""
-        return len(self._slots)
+        return self._state.free_slots
 
     def slot_of(self, request_id: int) -> int:
         """Return the slot that a request holds."""
-        return self._sequences[request_id].slot
+        return self._state.sequences[request_id].slot
+
+    def owned(self, request_id: int) -> HostSequence | None:
+        """Return a request that is owned here; not to be changed."""
+        return self._state.owned(request_id)
 
     # Events.
 
     def device_joined(self) -> None:
-        """The gpu-engine is there: tell it how full the host is."""
+        """The gpu-engine is there, and touches no host block: tell it how full the host is."""
         self._device_present = True
         self._last_status = None
+        self._state.end_quarantine()
 
     def reserve(self, reserve: Reserve) -> None:
         """Hold a slot and blocks for a request that is still computed on the device."""
-        assert reserve.request_id not in self._sequences
-        wanted = blocks_for(reserve.num_tokens, self.limits.block_size)
-        widest = self.limits.max_blocks_per_sequence
-        if not self._slots:
-            self._handoff.append(Refused(reserve.request_id, "no free slot"))
-        elif wanted > widest:
-            reason = f"{wanted} blocks wanted, a sequence has {widest} at most"
-            self._handoff.append(Refused(reserve.request_id, reason))
-        elif wanted > self._open_blocks():
-            reason = f"{wanted} blocks wanted, {self._open_blocks()} open"
-            self._handoff.append(Refused(reserve.request_id, reason))
+        reason = self._refusal(reserve)
+        if reason is None:
+            self._state.reserve(reserve.request_id, reserve.num_tokens)
         else:
-            sequence = HostSequence(
-                reserve.request_id, self._slots.pop(), self._allocator.lease(wanted)
-            )
-            sequence.num_tokens = reserve.num_tokens
-            self._kv_tokens += reserve.num_tokens
-            self._sequences[sequence.request_id] = sequence
-            blocks = tuple(sequence.lease.blocks)
-            self._writes.append(TableWrite(sequence.slot, 0, blocks))
-            self._handoff.append(Reserved(sequence.request_id, sequence.slot, blocks))
+            self._state.handoff.append(Refused(reserve.request_id, reason))
 
-    def commit(self, commit: Commit, last_token: int) -> None:
-        """Take a request over. `last_token` is the newest known, without KV yet."""
-        sequence = self._sequences[commit.request.request_id]
-        assert sequence.phase is not HostPhase.RUNNING
-        assert commit.return_at is None or commit.return_at > commit.num_tokens
-        sequence.phase = HostPhase.RUNNING
-        sequence.request = commit.request
-        self._kv_tokens += commit.num_tokens - sequence.num_tokens
-        sequence.num_tokens = commit.num_tokens
-        sequence.last_token = last_token
-        sequence.new_tokens.clear()
-        sequence.return_at = commit.return_at
-        self._running.append(sequence)
-        generated = commit.num_tokens > commit.request.prompt_tokens
-        if generated and commit.request.sampling.logprobs is None:
-            # Said again: the stream goes on even if the gpu-engine stops before sending it.
-            self._events.append(
-                TokenEvent(
-                    commit.request.gateway_id,
-                    sequence.request_id,
-                    sequence.num_tokens - 1,
-                    last_token,
-                    repeat=True,
-                )
-            )
+    def commit(self, commit: Commit, last_token: int, *, parked: bool = False) -> None:
+        """Take a request over. `last_token` is the newest known, without KV yet.
+
+        `parked`: its gateway is not there yet.
+        """
+        sequence = self._state.take_over(commit, last_token)
+        if not parked:
+            self._state.start(sequence)
+
+    def resume(self, record: TableRecord) -> None:
+        """Own what an earlier process owned, in the same slot and blocks; it is parked.
+
+        Raises CapacityError if they are not free, or too few, and then changes nothing.
+        """
+        self._state.resume(record)
+
+    def quarantine(self, slot: int, blocks: Sequence[int]) -> None:
+        """Leave alone what the gpu-engine has from an earlier process, until that says otherwise.
+
+        Raises CapacityError if slot or blocks are not free, and then changes nothing.
+        """
+        self._state.quarantine(slot, blocks)
+
+    def gateway_joined(self, gateway_id: int, wanted: Container[int]) -> None:
+        """Go on with a gateway's parked requests, and end those that it does not want any more."""
+        for sequence in self._state.parked():
+            if sequence.gateway_id == gateway_id:
+                if sequence.request_id in wanted:
+                    self._state.start(sequence)
+                else:
+                    self._state.finish(sequence, FinishReason.CANCELLED)
+
+    def end_parked(self) -> None:
+        """End requests whose gateway has not come, and which no gpu-engine answers for."""
+        for sequence in self._state.parked():
+            if not sequence.device_knows:
+                self._state.finish(sequence, FinishReason.CANCELLED)
 
     def recall(self, request_id: int) -> None:
         """Give a request back with its KV. One that has ended or is on its way back is ignored."""
         if request_id in self._computing:
             self._recalled.append(request_id)
             return
-        sequence = self._sequences.get(request_id)
-        if sequence is not None and sequence.phase is HostPhase.RUNNING:
-            self._give_back(sequence)
+        sequence = self.owned(request_id)
+        if sequence is not None:
+            self._state.give_back(sequence)
 
     def release(self, request_id: int) -> None:
         """Free a reservation or a returned request. Unknown ids are ignored."""
-        sequence = self._sequences.get(request_id)
+        sequence = self._state.sequences.get(request_id)
         if sequence is not None:
-            assert sequence.phase is not HostPhase.RUNNING, "release of a request owned here"
-            self._close(sequence)
+            assert not sequence.owned, "release of a request owned here"
+            self._state.drop(sequence)
 
     def cancel(self, request_id: int) -> None:
         """Stop a request that is owned here; others are the gpu-engine's to cancel."""
         if request_id in self._computing:
             self._cancelled.append(request_id)
             return
-        sequence = self._sequences.get(request_id)
-        if sequence is not None and sequence.phase is HostPhase.RUNNING:
-            self._finish(sequence, FinishReason.CANCELLED)
+        sequence = self.owned(request_id)
+        if sequence is not None:
+            self._state.finish(sequence, FinishReason.CANCELLED)
+
+    def disown(self, request_id: int) -> None:
+        """Give up a request that no gpu-engine knows. Whoever does this tells its gateway."""
+        if request_id in self._computing:
+            self._disowned.append(request_id)
+            return
+        sequence = self.owned(request_id)
+        if sequence is not None:
+            assert not sequence.device_knows
+            self._state.drop(sequence)
+
+    def tell(self, event: EngineEvent) -> None:
+        """Put in a word to a gateway: before what is told from now on, behind all else."""
+        self._state.events.append(event)
 
     def cancel_gateway(self, gateway_id: int) -> None:
         """Stop every request of a gateway that went away."""
-        for sequence in list(self._running):
-            if sequence.request is not None and sequence.request.gateway_id == gateway_id:
+        for sequence in list(self._state.sequences.values()):
+            if sequence.owned and sequence.gateway_id == gateway_id:
                 self.cancel(sequence.request_id)
 
-    def device_lost(self, message: str) -> None:
-        """The gpu-engine is gone.
+    def device_lost(self) -> None:
+        """The gpu-engine is gone, and with it whatever was reserved for it or given back to it.
 
-        Free what it reserved or was given back; what is owned here goes on.
+        What is owned here goes on.
         """
-        for sequence in list(self._sequences.values()):
-            if sequence.phase is HostPhase.RETURNED:
-                assert sequence.request is not None
-                self._events.append(
-                    FinishEvent(
-                        sequence.request.gateway_id,
-                        sequence.request_id,
-                        sequence.num_tokens,
-                        FinishReason.ERROR,
-                        message,
-                    )
-                )
-            if sequence.phase is not HostPhase.RUNNING:
-                self._close(sequence)
+        for sequence in list(self._state.sequences.values()):
+            sequence.device_knows = False
+            if not sequence.owned:
+                self._state.drop(sequence)
         self._device_present = False
         self._recalled.clear()
-        self._handoff.clear()
+        self._state.handoff.clear()
 
     # Decisions.
 
@@ -226,10 +208,10 @@ class HostScheduler:
             started_s, shape = self._started
             self._policy.observe(shape, now - started_s)
         rows: list[HostRow] = []
-        for sequence in list(self._running):
+        for sequence in list(self._state.running):
             if len(rows) == self.limits.max_batch:
                 break
-            evicted = self._sequences.get(sequence.request_id) is not sequence
+            evicted = self._state.sequences.get(sequence.request_id) is not sequence
             if not evicted and self._grow(sequence):
                 assert sequence.request is not None
                 rows.append(
@@ -241,8 +223,8 @@ class HostScheduler:
                     )
                 )
         # A victim of a later row's growth may already stand in an earlier one.
-        rows = [row for row in rows if row.request_id in self._sequences]
-        self._running.rotate(-len(rows))
+        rows = [row for row in rows if row.request_id in self._state.sequences]
+        self._state.running.rotate(-len(rows))
         shape = self._policy.shape([row.position + 1 for row in rows])
         self._started = (now, shape) if rows else None
         self._computing = frozenset(row.request_id for row in rows)
@@ -253,25 +235,27 @@ class HostScheduler:
 
         For events in the middle of an iteration: none is of a sequence that is being computed.
         """
-        writes, self._writes = tuple(self._writes), []
-        return writes
+        return self._state.take_writes()
 
     def apply(self, results: Iterable[Sample | Failure]) -> None:
         """Take the results of an executed plan, then what has been held up meanwhile."""
         for result in results:
-            sequence = self._sequences[result.request_id]
+            sequence = self._state.sequences[result.request_id]
             if isinstance(result, Failure):
-                self._finish(sequence, result.reason, result.message)
+                self._state.finish(sequence, result.reason, result.message)
             else:
                 self._apply_sample(sequence, result)
         self._computing = frozenset()
         cancelled, self._cancelled = self._cancelled, []
         recalled, self._recalled = self._recalled, []
+        disowned, self._disowned = self._disowned, []
         for request_id in cancelled:
             self.cancel(request_id)
         for request_id in recalled:
             self.recall(request_id)
-        if not self._running:
+        for request_id in disowned:
+            self.disown(request_id)
+        if not self._state.running:
             self._started = None
 
     def _apply_sample(self, sequence: HostSequence, sample: Sample) -> None:
@@ -279,12 +263,12 @@ class HostScheduler:
         assert sequence.request is not None
         position = sequence.num_tokens
         sequence.num_tokens += 1
-        self._kv_tokens += 1
+        self._state.kv_tokens += 1
         sequence.last_token = sample.token_id
         sequence.new_tokens.append(sample.token_id)
-        self._events.append(
+        self._state.events.append(
             TokenEvent(
-                sequence.request.gateway_id,
+                sequence.gateway_id,
                 sample.request_id,
                 position,
                 sample.token_id,
@@ -293,115 +277,69 @@ class HostScheduler:
         )
         reason = sequence.request.finish_reason(sequence.num_tokens, sample.token_id)
         if reason is not None:
-            self._finish(sequence, reason)
-        elif sequence.num_tokens == sequence.return_at and self._device_present:
-            self._give_back(sequence)
+            self._state.finish(sequence, reason)
+        elif sequence.num_tokens == sequence.return_at and sequence.device_knows:
+            self._state.give_back(sequence)
 
     def drain(self) -> HostOutbox:
         """Return what is to be told to others since the last call, a changed status included."""
+        state = self._state
         status = HostStatus(
             total_blocks=self.limits.num_blocks,
             free_blocks=self._open_blocks(),
-            free_slots=len(self._slots),
-            running=len(self._running),
+            free_slots=state.free_slots,
+            running=len(state.running),
         )
-        if status != self._last_status:
+        if self._device_present and status != self._last_status:
             self._last_status = status
-            self._handoff.append(status)
-        outbox = HostOutbox(tuple(self._events), tuple(self._handoff), tuple(self._closed))
-        self._events.clear()
-        self._handoff.clear()
-        self._closed.clear()
+            state.handoff.append(status)
+        outbox = HostOutbox(tuple(state.events), tuple(state.handoff), tuple(state.disposals))
+        state.events.clear()
+        state.handoff.clear()
+        state.disposals.clear()
         return outbox
 
     def check_integrity(self) -> None:
         """Assert that blocks, slots and the queue agree with the phases."""
-        self._allocator.check_integrity()
-        everyone = list(self._sequences.values())
-        assert sum(len(s.lease) for s in everyone) == self._allocator.used_blocks
-        assert sorted([*self._slots, *(s.slot for s in everyone)]) == list(
-            range(self.limits.num_slots)
-        )
-        running = {s.request_id for s in everyone if s.phase is HostPhase.RUNNING}
-        assert self._computing <= running
-        assert self._computing.issuperset((*self._cancelled, *self._recalled))
-        assert self._kv_tokens == sum(s.num_tokens for s in everyone)
-        assert running == {s.request_id for s in self._running}
-        assert len(running) == len(self._running)
+        self._state.check_integrity()
+        assert self._computing <= {s.request_id for s in self._state.running}
+        assert self._computing.issuperset((*self._cancelled, *self._recalled, *self._disowned))
+
+    def _refusal(self, reserve: Reserve) -> str | None:
+        """Return why a reservation cannot be made, or None."""
+        if self.owned(reserve.request_id) is not None:
+            return "it is here already"
+        assert reserve.request_id not in self._state.sequences
+        wanted = self._state.blocks_of(reserve.num_tokens)
+        widest = self.limits.max_blocks_per_sequence
+        if not self._state.free_slots:
+            return "no free slot"
+        if wanted > widest:
+            return f"{wanted} blocks wanted, a sequence has {widest} at most"
+        if wanted > self._open_blocks():
+            return f"{wanted} blocks wanted, {self._open_blocks()} open"
+        return None
 
     def _open_blocks(self) -> int:
         """Blocks open to reservations.
 
         Each running sequence keeps one to grow into, and the policy may hold more back.
         """
-        free = max(0, self._allocator.free_blocks - len(self._running))
-        tokens = self._policy.open_kv_tokens(len(self._sequences), self._kv_tokens)
+        free = max(0, self._state.free_blocks - len(self._state.running))
+        tokens = self._policy.open_kv_tokens(len(self._state.sequences), self._state.kv_tokens)
         return min(free, tokens // self.limits.block_size)
 
     def _grow(self, sequence: HostSequence) -> bool:
         """Make room for the token this iteration computes and the one it samples."""
-        wanted = blocks_for(sequence.num_tokens + 1, self.limits.block_size)
+        wanted = self._state.blocks_of(sequence.num_tokens + 1)
         while len(sequence.lease) < wanted:
-            first = len(sequence.lease)
             try:
-                added = sequence.lease.grow(wanted - first)
+                self._state.grow(sequence, wanted - len(sequence.lease))
             except CapacityError:
-                if len(self._running) == 1:
+                if len(self._state.running) == 1:
                     return False  # reservations hold the rest; they will be committed or released
-                victim = max(self._running, key=lambda s: s.age_key)
-                self._evict(victim)
+                victim = max(self._state.running, key=lambda s: s.age_key)
+                self._state.evict(victim)
                 if victim is sequence:
                     return False
-            else:
-                self._writes.append(TableWrite(sequence.slot, first, tuple(added)))
         return True
-
-    def _evict(self, victim: HostSequence) -> None:
-        self.evictions += 1
-        if not self._device_present:
-            message = "host KV memory ran out, and there is no gpu-engine to recompute it"
-            self._finish(victim, FinishReason.ERROR, message)
-            return
-        self._running.remove(victim)
-        self._handoff.append(
-            Returned(
-                victim.request_id,
-                ReturnCause.EVICTED,
-                victim.num_tokens,
-                tuple(victim.new_tokens),
-                (),
-            )
-        )
-        self._close(victim)
-
-    def _give_back(self, sequence: HostSequence) -> None:
-        self._running.remove(sequence)
-        sequence.phase = HostPhase.RETURNED
-        self._closed.append(sequence.slot)
-        self._handoff.append(
-            Returned(
-                sequence.request_id,
-                ReturnCause.RECALLED,
-                sequence.num_tokens,
-                tuple(sequence.new_tokens),
-                tuple(sequence.lease.blocks),
-            )
-        )
-
-    def _finish(self, sequence: HostSequence, reason: FinishReason, message: str = "") -> None:
-        self._running.remove(sequence)
-        assert sequence.request is not None
-        gateway_id = sequence.request.gateway_id
-        self._events.append(
-            FinishEvent(gateway_id, sequence.request_id, sequence.num_tokens, reason, message)
-        )
-        self._handoff.append(Finished(sequence.request_id))
-        self._close(sequence)
-
-    def _close(self, sequence: HostSequence) -> None:
-        sequence.lease.free()
-        self._kv_tokens -= sequence.num_tokens
-        self._slots.append(sequence.slot)
-        self._closed.append(sequence.slot)
-        self._writes = [w for w in self._writes if w.slot != sequence.slot]
-        del self._sequences[sequence.request_id]

@@ -24,7 +24,6 @@ from dualpace.core.messages import (
     Reserved,
     ReturnCause,
     Returned,
-    StartEvent,
     Submit,
     TokenEvent,
 )
@@ -62,10 +61,13 @@ class GpuScheduler:
     # Events.
 
     def submit(self, submit: Submit) -> None:
-        """Take a new request."""
+        """Take a new request, or one that lost its engine after some tokens."""
         assert submit.request.request_id not in self.state.sequences
         assert len(submit.prompt) == submit.request.prompt_tokens
-        sequence = GpuSequence(submit.request, list(submit.prompt))
+        sequence = GpuSequence(submit.request, [*submit.prompt, *submit.generated])
+        if submit.generated:  # the prompt's scores came before them, and so did its start
+            sequence.scored = len(submit.prompt)
+            sequence.started = True
         self.state.sequences[sequence.request_id] = sequence
         self.state.enqueue(sequence)
 
@@ -111,13 +113,9 @@ class GpuScheduler:
             if sequence.cancelled:
                 self.state.finish(sequence, FinishReason.CANCELLED)
 
-    def host_lost(self, message: str) -> None:
-        """End what only the host could continue; the rest stays on the device."""
-        for sequence in list(self.state.sequences.values()):
-            moving = sequence.phase in (Phase.AWAY, Phase.LEAVING, Phase.ARRIVING)
-            if moving or (sequence.kv_on_host and sequence.phase is not Phase.CLOSING):
-                self.state.finish(sequence, FinishReason.ERROR, message)
-        self.state.drop_host()
+    def host_lost(self) -> None:
+        """Give up what the host owned, and what was agreed with it; the rest stays here."""
+        self.state.lose_host()
 
     def give_back(self) -> None:
         """Commit again, where they are, those that came back and had better stay on the host."""
@@ -135,9 +133,15 @@ class GpuScheduler:
         if sequence.phase is Phase.CLOSING:
             self.state.close(sequence)
         elif sequence.phase is Phase.LEAVING:
-            self._commit(sequence)
+            if sequence.host is None:  # lost meanwhile
+                self.state.stay(sequence)
+            else:
+                self._commit(sequence)
         elif sequence.phase is Phase.ARRIVING:
-            self.state.arrived(sequence)
+            if sequence.host is None:
+                self.state.recompute(sequence)
+            else:
+                self.state.arrived(sequence)
 
     @property
     def copying(self) -> bool:
@@ -312,7 +316,7 @@ class GpuScheduler:
             blocks=sequence.lease.blocks,
             known_tokens=sequence.tokens,
             samples=count == sequence.pending,
-            scored=_scored(sequence, start, count),
+            scored=sequence.unscored(start, count),
             stream_to=stream_to,
         )
 
@@ -359,16 +363,10 @@ class GpuScheduler:
                 continue
             sequence.bound_for_host = tier is Tier.HOST
             self.state.start_running(sequence)
-            self._note_start(sequence, now)
+            self.state.note_start(sequence, now)
             count = min(sequence.pending, budget)
             rows.append(self._row(sequence, count))
             budget -= count
-
-    def _note_start(self, sequence: GpuSequence, now: float) -> None:
-        if not sequence.started:
-            sequence.started = True
-            waited_s = max(0.0, now - sequence.request.arrival_s)
-            self.state.emit(StartEvent(sequence.gateway_id, sequence.request_id, waited_s))
 
     def _note_shortage(self, sequence: GpuSequence) -> None:
         wanted = self.state.device_blocks_for(sequence.num_tokens)
@@ -396,15 +394,3 @@ class GpuScheduler:
                 return
             candidates.remove(chosen)
             self.state.recall(chosen)
-
-
-def _scored(sequence: GpuSequence, start: int, count: int) -> range:
-    """Return the prompt positions that a chunk's logits tell about and nobody has been told of.
-
-    The logits of a position are about the token after it.
-    """
-    request = sequence.request
-    if request.prompt_logprobs is None:
-        return range(0)
-    begin = max(start + 1, sequence.scored)
-    return range(begin, max(begin, min(start + count + 1, request.prompt_tokens)))

@@ -15,6 +15,7 @@ class Phase(enum.Enum):
       the host)
     RUNNING -> LEAVING (KV on its way out), WAITING (preempted), or ended
     LEAVING -> AWAY (committed);  AWAY -> WAITING (returned);  ARRIVING -> RUNNING
+    if the host dies: LEAVING -> RUNNING, ARRIVING -> WAITING, once the copy has completed
     any but AWAY -> CLOSING: ended, while a copy still touches its blocks
     """
 
@@ -47,6 +48,9 @@ class GpuSequence(Sequence):
     recall_sent: bool = False
     cancelled: bool = False
     """Cancelled while AWAY: closed as soon as the host gives it back."""
+    from_host: range = range(0)
+    """Positions that include every token which came with the request from the cpu-engine in this
+    session: its gateway may not have heard of them, if that engine dies."""
 
     @property
     def pending(self) -> int:
@@ -62,3 +66,13 @@ class GpuSequence(Sequence):
     def kv_on_host(self) -> bool:
         """Whether the host gave the request back with its KV."""
         return self.host is not None and self.host.kv_tokens > 0
+
+    def unscored(self, start: int, count: int) -> range:
+        """Return the prompt positions that a chunk's logits tell about and nobody was told of.
+
+        The logits of a position are about the token after it.
+        """
+        if self.request.prompt_logprobs is None:
+            return range(0)
+        begin = max(start + 1, self.scored)
+        return range(begin, max(begin, min(start + count + 1, self.request.prompt_tokens)))

@@ -5,6 +5,7 @@ make one is decided in `gpu`.
 """
 
 import bisect
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -15,15 +16,21 @@ from dualpace.core.messages import (
     EngineEvent,
     FinishEvent,
     HandoffCommand,
+    Ownership,
     Recall,
     ReturnCause,
     Returned,
+    StartEvent,
+    TokenEvent,
 )
 from dualpace.core.request import FinishReason
 from dualpace.scheduling.answers import AnswerLength
 from dualpace.scheduling.gpu_sequence import GpuSequence, Phase
 from dualpace.scheduling.host_ledger import HostLedger
 from dualpace.scheduling.plan import GpuOutbox, HandoffCommit
+
+_ENDS_REMEMBERED = 4096
+"""Far more than end on the host between its word to the gpu-engine and its word to a gateway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +73,8 @@ class GpuState:
         self.answers = AnswerLength()
         self._allocator = BlockAllocator(limits.num_blocks)
         self._slots = list(range(limits.max_running))
+        self._ended_on_host: deque[tuple[int, int]] = deque(maxlen=_ENDS_REMEMBERED)
+        """Gateway and request: if the host dies before it tells them, nobody else will."""
         self._events: list[EngineEvent] = []
         self._commands: list[HandoffCommand | HandoffCommit] = []
         self.host = HostLedger(limits.block_size, self._commands.append)
@@ -124,9 +133,21 @@ class GpuState:
         """Whether the host would grant a reservation for `num_tokens`, as far as is known."""
         return self.host.has_room(num_tokens)
 
+    def closing(self, request_id: int) -> bool:
+        """Whether a request is gone but for a copy that still touches its blocks."""
+        sequence = self.sequences.get(request_id)
+        return sequence is not None and sequence.phase is Phase.CLOSING
+
     def emit(self, event: EngineEvent) -> None:
         """Tell the request's gateway."""
         self._events.append(event)
+
+    def note_start(self, sequence: GpuSequence, now: float) -> None:
+        """Tell the gateway that a request is computed, if this is the first time."""
+        if not sequence.started:
+            sequence.started = True
+            waited_s = max(0.0, now - sequence.request.arrival_s)
+            self.emit(StartEvent(sequence.gateway_id, sequence.request_id, waited_s))
 
     def command(self, command: HandoffCommand) -> None:
         """Tell the host."""
@@ -181,6 +202,18 @@ class GpuState:
         sequence.bound_for_host = False
         self.enqueue(sequence)
 
+    def stay(self, sequence: GpuSequence) -> None:
+        """LEAVING -> RUNNING: there is no host to go to, and the device's KV is whole."""
+        assert sequence.lease is not None
+        self.leaving_blocks -= len(sequence.lease)
+        self.start_running(sequence)
+
+    def recompute(self, sequence: GpuSequence) -> None:
+        """ARRIVING -> WAITING: the host whose KV was copied is gone."""
+        self._free_device(sequence)
+        sequence.computed = 0
+        self.enqueue(sequence)
+
     def start_leaving(self, sequence: GpuSequence) -> None:
         """RUNNING -> LEAVING.
 
@@ -221,7 +254,9 @@ class GpuState:
         self.away.remove(sequence)
         sequence.recall_sent = False
         sequence.computed = 0
+        first = sequence.from_host.start if sequence.from_host else sequence.num_tokens
         sequence.tokens.extend(returned.tokens)
+        sequence.from_host = range(first, sequence.num_tokens)
         assert sequence.num_tokens == returned.num_tokens
         if returned.cause is ReturnCause.RECALLED:
             sequence.host = self.host.hold_returned(returned)
@@ -231,17 +266,29 @@ class GpuState:
         """AWAY -> gone: it ended on the host."""
         self.away.remove(sequence)
         del self.sequences[sequence.request_id]
+        self._ended_on_host.append((sequence.gateway_id, sequence.request_id))
 
     def finish(self, sequence: GpuSequence, reason: FinishReason, message: str = "") -> None:
         """Any phase -> gone, by way of CLOSING while copies still touch its blocks."""
-        queues = {Phase.WAITING: self.waiting, Phase.RUNNING: self.running, Phase.AWAY: self.away}
-        if sequence.phase in queues:
-            queues[sequence.phase].remove(sequence)
         self.emit(
             FinishEvent(
                 sequence.gateway_id, sequence.request_id, sequence.num_tokens, reason, message
             )
         )
+        self._end(sequence)
+
+    def disown(self, sequence: GpuSequence) -> None:
+        """Any phase -> gone, as `finish` does, but the request has not ended.
+
+        Its gateway decides what becomes of it.
+        """
+        self.emit(Ownership(sequence.gateway_id, sequence.request_id, owned=False))
+        self._end(sequence)
+
+    def _end(self, sequence: GpuSequence) -> None:
+        queues = {Phase.WAITING: self.waiting, Phase.RUNNING: self.running, Phase.AWAY: self.away}
+        if sequence.phase in queues:
+            queues[sequence.phase].remove(sequence)
         if sequence.phase is Phase.LEAVING:
             assert sequence.lease is not None
             self.leaving_blocks -= len(sequence.lease)
@@ -266,13 +313,34 @@ class GpuState:
         sequence.host = None
         self.host.release(sequence.request_id)
 
-    def drop_host(self) -> None:
-        """The host is gone: forget holds on it, and tell it nothing."""
+    def lose_host(self) -> None:
+        """The host is gone: disown what it owned, forget holds on it, and tell it nothing.
+
+        Gateways hear again of tokens that came from it: it may have died before telling them.
+        """
+        for sequence in list(self.sequences.values()):
+            if sequence.phase is Phase.AWAY:
+                self.disown(sequence)
+            elif sequence.from_host and sequence.phase is not Phase.CLOSING:
+                self._repeat_hosts_tokens(sequence)
         for sequence in self.sequences.values():
             sequence.host = None
             sequence.bound_for_host = False
+            sequence.from_host = range(0)
+        for gateway_id, request_id in self._ended_on_host:
+            self.emit(Ownership(gateway_id, request_id, owned=False))
+        self._ended_on_host.clear()
         self._commands.clear()
         self.host.lost()
+
+    def _repeat_hosts_tokens(self, sequence: GpuSequence) -> None:
+        gateway_id, request_id = sequence.gateway_id, sequence.request_id
+        if sequence.request.sampling.logprobs is not None:
+            self.disown(sequence)  # these are not known here: they are computed again
+            return
+        for position in sequence.from_host:
+            token_id = sequence.tokens[position]
+            self.emit(TokenEvent(gateway_id, request_id, position, token_id, repeat=True))
 
     def _free_device(self, sequence: GpuSequence) -> None:
         if sequence.lease is not None:

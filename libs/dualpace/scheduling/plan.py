@@ -129,12 +129,21 @@ class HostPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Disposal:
+    """A slot whose request the cpu-engine does not own, or not any more."""
+
+    slot: int
+    lent_tokens: int = 0
+    """How many tokens its blocks are for, if the gpu-engine may copy to or from them; 0: free."""
+
+
+@dataclass(frozen=True, slots=True)
 class HostOutbox:
-    """What the cpu-engine has to tell others, and slots whose request it does not own any more."""
+    """What the cpu-engine has to tell others, and what has become of slots, in order."""
 
     events: tuple[EngineEvent, ...] = ()
     handoff: tuple[HandoffEvent, ...] = ()
-    closed_slots: tuple[int, ...] = ()
+    disposals: tuple[Disposal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

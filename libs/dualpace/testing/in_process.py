@@ -18,6 +18,8 @@ from dualpace.core.messages import (
     FinishEvent,
     HandoffCommand,
     HandoffEvent,
+    Live,
+    Ownership,
     PromptLogprobs,
     StartEvent,
     Submit,
@@ -75,6 +77,8 @@ class Received:
     finish: FinishEvent | None = None
     prompt_logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)
     """By position."""
+    disowned_by: set[Engine] = field(default_factory=set)
+    """Engines that have said that the request is not theirs."""
 
     def token_ids(self) -> list[int]:
         """Generated token ids in order."""
@@ -95,6 +99,8 @@ class _GatewayPort:
                 assert not received.started, "a request started twice"
                 assert not received.tokens, "a request starts before its first token"
                 received.started = True
+            elif isinstance(event, Ownership):
+                received.disowned_by |= set() if event.owned else {self._engine}
             elif isinstance(event, FinishEvent):
                 assert received.finish is None, "a request ended twice"
                 received.finish = event
@@ -286,7 +292,9 @@ class InProcessNode:
             tracer=None if tracing is None else HostTracer(tracing, self.clock),
         )
         self.gpu_inbox.put(HostJoined(SESSION))
+        self.cpu_inbox.put(Live(GATEWAY_ID, ()))
         self.cpu_inbox.put(DeviceJoined(SESSION))
+        self.gpu.step()
         self.cpu.step()
 
     def _at_device_boundary(self) -> None:

@@ -69,7 +69,7 @@ class Pod:
         common = (f"--model={model}", f"--run-dir={run_dir}")
         self.containers = {
             "gpu-engine": Container("gpu-engine", (*common, *gpu_flags)),
-            "cpu-engine": Container("cpu-engine", (*common, "--orphan-grace-s=0.2")),
+            "cpu-engine": Container("cpu-engine", common),
             "gateway": Container("gateway", (*common, f"--port={port}")),
         }
 

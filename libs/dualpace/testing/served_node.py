@@ -59,10 +59,11 @@ class ServedNode:
         """The node's service processes, by name: gateway, gpu-engine, cpu-engine."""
         found: dict[str, psutil.Process] = {}
         for child in psutil.Process(self.process.pid).children():
-            match = re.search(
-                r"dualpace\.(gateway|gpu_engine|cpu_engine)", " ".join(child.cmdline())
-            )
-            if match:
+            try:
+                command = " ".join(child.cmdline())
+            except (psutil.NoSuchProcess, psutil.ZombieProcess):
+                continue  # it just died
+            if match := re.search(r"dualpace\.(gateway|gpu_engine|cpu_engine)", command):
                 found[match[1].replace("_", "-")] = child
         return found
 
@@ -92,6 +93,8 @@ class ServedNode:
 
     def _held(self) -> dict[str, float]:
         gauges = self.gauges()
+        if absent := [e for e in ("gpu", "cpu") if (e, "sequences") not in gauges]:
+            return dict.fromkeys(absent, 1.0)  # an engine that is not there has not said so
         held = {
             f"{engine} {name}": gauges[engine, name]
             for engine in ("gpu", "cpu")

@@ -87,3 +87,24 @@ def test_runs_cover_the_blocks_in_order(blocks: list[int]) -> None:
 def test_blocks_for_is_the_smallest_number_that_holds_all(tokens: int, size: int) -> None:
     count = blocks_for(tokens, size)
     assert count * size >= tokens > (count - 1) * size - (tokens == 0)
+
+
+@given(st.integers(1, 40), st.data())
+def test_blocks_held_before_the_allocator_was_made_are_held_again(
+    num_blocks: int, data: st.DataObject
+) -> None:
+    allocator = BlockAllocator(num_blocks)
+    order = data.draw(st.permutations(range(num_blocks)))
+    cut = data.draw(st.integers(0, num_blocks))
+    second = data.draw(st.integers(cut, num_blocks))
+    leases = [allocator.lease_these(order[:cut]), allocator.lease_these(order[cut:second])]
+    allocator.check_integrity()
+    assert [list(lease.blocks) for lease in leases] == [order[:cut], order[cut:second]]
+    assert allocator.free_blocks == num_blocks - second
+    for wrong in ([order[0]] if cut else [num_blocks], [num_blocks], [-1], [order[-1]] * 2):
+        with pytest.raises(CapacityError):
+            allocator.lease_these(wrong)
+    allocator.check_integrity()
+    for lease in leases:
+        lease.free()
+    assert allocator.free_blocks == num_blocks

@@ -1,18 +1,18 @@
 """Tokens of two engines, in any interleaving, come out in order, once each, with one end."""
 
 import asyncio
+from collections.abc import Callable
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dualpace.core.messages import (
-    EngineEvent,
     FinishEvent,
     PromptLogprobs,
     TokenEvent,
     TokenLogprobs,
 )
-from dualpace.core.request import Engine, FinishReason
+from dualpace.core.request import Engine, FinishReason, Request
 from dualpace.gateway.backend import GeneratedToken, GenerationEnd, GenerationEvent, ScoredPrompt
 from dualpace.gateway.generation import NodeGeneration
 
@@ -26,6 +26,11 @@ def collect(generation: NodeGeneration) -> list[GenerationEvent]:
     return asyncio.run(asyncio.wait_for(drain(), 5))
 
 
+def make_generation(abandon: Callable[[int], None] = lambda _: None) -> NodeGeneration:
+    request = Request(request_id=2, gateway_id=1, prompt_tokens=FIRST, max_tokens=100)
+    return NodeGeneration(request, tuple(range(FIRST)), abandon)
+
+
 def token(position: int) -> TokenEvent:
     return TokenEvent(1, 2, position, position * 3)
 
@@ -34,7 +39,7 @@ def token(position: int) -> TokenEvent:
 def test_any_interleaving_of_two_ordered_streams_comes_out_in_order(data: st.DataObject) -> None:
     """As in a node: every position is sent by its owner, and handed-over ones perhaps twice."""
     count = data.draw(st.integers(1, 30))
-    streams: dict[Engine, list[EngineEvent]] = {Engine.GPU: [], Engine.CPU: []}
+    streams: dict[Engine, list[TokenEvent | FinishEvent]] = {Engine.GPU: [], Engine.CPU: []}
     owner = Engine.GPU
     for position in range(FIRST, FIRST + count):
         streams[owner].append(token(position))
@@ -43,7 +48,7 @@ def test_any_interleaving_of_two_ordered_streams_comes_out_in_order(data: st.Dat
             if data.draw(st.booleans()):
                 streams[owner].append(token(position))  # said again by the new owner
     streams[owner].append(FinishEvent(1, 2, FIRST + count, FinishReason.LENGTH))
-    generation = NodeGeneration(2, FIRST, lambda _: None)
+    generation = make_generation()
     while any(streams.values()):
         engine = data.draw(st.sampled_from([e for e, events in streams.items() if events]))
         generation.take(engine, streams[engine].pop(0))
@@ -59,7 +64,7 @@ def test_any_interleaving_of_two_ordered_streams_comes_out_in_order(data: st.Dat
 
 
 def test_a_token_said_again_counts_for_the_engine_that_made_it() -> None:
-    generation = NodeGeneration(2, FIRST, lambda _: None)
+    generation = make_generation()
     repeated = TokenEvent(1, 2, FIRST, 5, repeat=True)
     generation.take(Engine.CPU, repeated)  # before the device's own word of it
     generation.take(Engine.GPU, token(FIRST))
@@ -71,7 +76,7 @@ def test_a_token_said_again_counts_for_the_engine_that_made_it() -> None:
 
 
 def test_an_end_waits_for_the_tokens_before_it() -> None:
-    generation = NodeGeneration(2, FIRST, lambda _: None)
+    generation = make_generation()
     generation.take(Engine.CPU, FinishEvent(1, 2, FIRST + 2, FinishReason.STOP))
     generation.take(Engine.CPU, token(FIRST + 1))
     done = [generation.done]
@@ -82,7 +87,7 @@ def test_an_end_waits_for_the_tokens_before_it() -> None:
 
 
 def test_an_error_does_not_wait() -> None:
-    generation = NodeGeneration(2, FIRST, lambda _: None)
+    generation = make_generation()
     generation.take(Engine.CPU, token(FIRST + 1))
     generation.take(Engine.GPU, FinishEvent(1, 2, FIRST, FinishReason.ERROR, "why"))
     assert collect(generation) == [GenerationEnd(FinishReason.ERROR, "why")]
@@ -90,7 +95,7 @@ def test_an_error_does_not_wait() -> None:
 
 def test_cancelling_tells_the_engines_once_and_ends_the_stream() -> None:
     told: list[int] = []
-    generation = NodeGeneration(2, FIRST, told.append)
+    generation = make_generation(told.append)
     generation.take(Engine.GPU, token(FIRST))
     generation.cancel()
     generation.cancel()
@@ -103,7 +108,7 @@ def test_cancelling_tells_the_engines_once_and_ends_the_stream() -> None:
 
 def test_cancelling_after_the_end_is_nothing() -> None:
     told: list[int] = []
-    generation = NodeGeneration(2, FIRST, told.append)
+    generation = make_generation(told.append)
     generation.take(Engine.GPU, token(FIRST))
     generation.take(Engine.GPU, FinishEvent(1, 2, FIRST + 1, FinishReason.STOP))
     generation.cancel()
@@ -113,7 +118,7 @@ def test_cancelling_after_the_end_is_nothing() -> None:
 @given(st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), max_size=12))
 def test_scores_of_a_prompt_computed_again_come_out_once(chunks: list[tuple[int, int]]) -> None:
     """However chunks overlap, positions come in order and once; what leaves a gap is no chunk."""
-    generation = NodeGeneration(2, FIRST, lambda _: None)
+    generation = make_generation()
     known = 1
     for start, length in chunks:
         tokens = tuple(TokenLogprobs(-float(p), ()) for p in range(start, start + length))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dualpace.core.errors import ArenaError, CapacityError
 from dualpace.core.request import Engine, Request
-from dualpace.ipc.arena import Arena, arena_blocks
+from dualpace.ipc.arena import Arena, arena_blocks, require_space
 from dualpace.ipc.codec import encoded_size
 from dualpace.ipc.layout import (
     HEADER,
@@ -154,6 +154,71 @@ def test_a_live_arena_is_not_taken_over(tmp_path: Path) -> None:
     arena.close()
 
 
+def test_an_arena_outlives_its_creator_as_long_as_somebody_uses_it(tmp_path: Path) -> None:
+    first = Arena.create(tmp_path, make_geometry(), FINGERPRINT)
+    host = Arena.attach(tmp_path, FINGERPRINT, timeout_s=1)
+    host.block_tokens[2, 3] = 41
+    first.close()
+    again = Arena.create(tmp_path, make_geometry(), FINGERPRINT, join=True)
+    assert (again.joined, again.generation) == (True, host.generation)
+    assert again.block_tokens[2, 3] == 41
+    host.close()
+    assert (tmp_path / "arena").exists()
+    again.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_killed_creators_arena_is_joined_while_the_host_lives(tmp_path: Path) -> None:
+    peer = other_process(
+        "arena = Arena.create(directory, geometry, fingerprint)\n"
+        "print('made', flush=True)\n"
+        "sys.stdin.read()\n",
+        tmp_path,
+    )
+    assert read_line(peer) == "made"
+    host = Arena.attach(tmp_path, FINGERPRINT, timeout_s=5)
+    peer.send_signal(signal.SIGKILL)
+    peer.wait(10)
+    again = Arena.create(tmp_path, make_geometry(), FINGERPRINT, join=True)
+    assert again.generation == host.generation
+    again.close()
+    host.close()
+    assert list(tmp_path.iterdir()) == []
+    close_pipes(peer)
+
+
+@pytest.mark.parametrize(
+    ("geometry", "fingerprint", "why"),
+    [
+        (make_geometry(num_blocks=9), FINGERPRINT, "other sizes: num_blocks 8, not 9"),
+        (make_geometry(), bytes(32), "another model"),
+    ],
+)
+def test_what_cannot_be_joined_is_waited_for_in_vain(
+    tmp_path: Path, geometry: ArenaGeometry, fingerprint: bytes, why: str
+) -> None:
+    host = Arena.create(tmp_path, make_geometry(), FINGERPRINT)
+    with pytest.raises(ArenaError, match=f"in use by another engine, and cannot be joined.*{why}"):
+        Arena.create(tmp_path, geometry, fingerprint, join=True, timeout_s=0.1)
+    host.close()
+
+
+def test_an_arena_that_is_there_already_takes_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arena = Arena.create(tmp_path, make_geometry(), FINGERPRINT)
+    size = (tmp_path / "arena").stat().st_size
+    space = os.statvfs(tmp_path)
+    full = os.statvfs_result((*space[:4], 0, *space[5:]))
+    monkeypatch.setattr(os, "statvfs", lambda _: full)
+    require_space(tmp_path, size)
+    with pytest.raises(CapacityError, match="only"):
+        require_space(tmp_path, 2 * size)
+    arena.close()
+    with pytest.raises(CapacityError, match="only 0 MiB"):
+        require_space(tmp_path, size)
+
+
 def test_another_models_arena_is_refused(tmp_path: Path) -> None:
     arena = Arena.create(tmp_path, make_geometry(), FINGERPRINT)
     with pytest.raises(ArenaError, match="another model"):
@@ -262,7 +327,14 @@ def test_the_sequence_table_gives_back_what_was_committed(
         table.open(slot, request, request.prompt_tokens + 1, return_at)
     table.advance(list(range(len(entries))), [request.prompt_tokens + 2 for request, _ in entries])
     assert table.owned_slots() == list(range(len(entries)))
+    assert table.lent_slots() == []
     for slot, (request, return_at) in enumerate(entries):
         assert table.read(slot) == (request, request.prompt_tokens + 2, return_at)
-        table.close(slot)
+        table.lend(slot, 40 + slot)
+        assert table.request_id(slot) is None
+        assert table.num_tokens(slot) == 40 + slot
     assert table.owned_slots() == []
+    assert table.lent_slots() == list(range(len(entries)))
+    for slot in range(len(entries)):
+        table.close(slot)
+    assert table.lent_slots() == []

@@ -10,14 +10,19 @@ from hypothesis import strategies as st
 
 from dualpace.core.errors import ProtocolError
 from dualpace.core.messages import (
+    Ask,
+    Begin,
     Cancel,
     Commit,
     EngineEvent,
     Finished,
     FinishEvent,
+    GatewayWord,
     HandoffCommand,
     HandoffEvent,
     HostStatus,
+    Live,
+    Ownership,
     PromptLogprobs,
     Recall,
     Refused,
@@ -49,12 +54,19 @@ EVENT = st.one_of(
     st.builds(FinishEvent, GATEWAY, ID, COUNT, st.sampled_from(FinishReason), st.text()),
     st.builds(PromptLogprobs, GATEWAY, ID, COUNT, st.lists(LOGPROBS, max_size=5).map(tuple)),
     st.builds(StartEvent, GATEWAY, ID, st.floats(0, 1e6)),
+    st.builds(Ownership, GATEWAY, ID, st.booleans(), COUNT),
+)
+WORD = st.one_of(
+    st.builds(Cancel, ID),
+    st.builds(Live, GATEWAY, st.lists(ID, max_size=5).map(tuple)),
+    st.builds(Ask, GATEWAY, ID, COUNT, ID, COUNT),
 )
 COMMAND = st.one_of(
     st.builds(Reserve, ID, COUNT, st.text()),
     st.builds(Commit, REQUEST, COUNT, st.none() | COUNT),
     st.builds(Recall, ID),
     st.builds(Release, ID),
+    st.just(Begin()),
     st.builds(Cancel, ID),
 )
 HANDOFF_EVENT = st.one_of(
@@ -70,15 +82,17 @@ HANDOFF_EVENT = st.one_of(
 def test_submissions_survive(request: Request, data: st.DataObject) -> None:
     n = request.prompt_tokens
     prompt = tuple(data.draw(st.lists(COUNT, min_size=min(n, 3), max_size=3))) * n
-    submit = Submit(request, prompt[:n])
-    wire = codec.encode_submit(submit).SerializeToString()
-    assert codec.decode_gateway_message(pb.GatewayMessage.FromString(wire)) == submit
+    fewer = min(3, request.max_tokens - 1)
+    generated = tuple(data.draw(st.lists(COUNT, max_size=fewer)))
+    submit = Submit(request, prompt[:n], generated)
+    wire = codec.encode_gateway_message(submit).SerializeToString()
+    assert codec.decode_gateway_message(pb.GatewayMessage.FromString(wire), 77) == submit
 
 
-@given(ID)
-def test_cancellations_survive(request_id: int) -> None:
-    wire = codec.encode_cancel(Cancel(request_id)).SerializeToString()
-    assert codec.decode_gateway_message(pb.GatewayMessage.FromString(wire)) == Cancel(request_id)
+@given(WORD)
+def test_a_gateways_words_survive(word: GatewayWord) -> None:
+    wire = codec.encode_gateway_message(word).SerializeToString()
+    assert codec.decode_gateway_message(pb.GatewayMessage.FromString(wire), 77) == word
 
 
 @given(st.lists(EVENT, max_size=10))
@@ -120,6 +134,18 @@ def test_handoff_events_survive_in_order(events: list[HandoffEvent]) -> None:
             pb.GatewayMessage(
                 submit=pb.Submit(
                     request=pb.Request(
+                        prompt_tokens=1, max_tokens=2, sampling=pb.SamplingParams(top_p=1)
+                    ),
+                    prompt=[1],
+                    generated=[2, 3],
+                )
+            ),
+            "nothing left to generate",
+        ),
+        (
+            pb.GatewayMessage(
+                submit=pb.Submit(
+                    request=pb.Request(
                         prompt_tokens=1,
                         max_tokens=1,
                         sampling=pb.SamplingParams(top_p=float("nan")),
@@ -133,7 +159,7 @@ def test_handoff_events_survive_in_order(events: list[HandoffEvent]) -> None:
 )
 def test_nonsense_from_a_gateway_is_named(message: pb.GatewayMessage, complaint: str) -> None:
     with pytest.raises(ProtocolError, match=complaint):
-        codec.decode_gateway_message(message)
+        codec.decode_gateway_message(message, 77)
 
 
 def test_empty_handoff_messages_are_named() -> None:

@@ -14,11 +14,14 @@ import pytest
 
 from dualpace.core.errors import ProtocolError, SettingsError
 from dualpace.core.messages import (
+    Ask,
     Cancel,
     EngineEvent,
     Finished,
+    GatewayWord,
     HandoffCommand,
     HandoffEvent,
+    Live,
     Recall,
     Release,
     Reserve,
@@ -100,7 +103,8 @@ def test_gateway_and_engine_hear_each_other_in_order(io: IoThread, tmp_path: Pat
     with serve_socket(io, tmp_path / "s", (engine_handler(server.session),)):
         wait_for(lambda: client.connected)
         assert listener.facts == [FACTS]
-        sent = [make_submit(i) for i in range(50)] + [Cancel(3)]
+        words: list[GatewayWord] = [Live(1, (3, 4)), Ask(1, 4, 7, 33, 9), Cancel(3)]
+        sent: list[GatewayWord] = [*map(make_submit, range(50)), *words]
         for message in sent:
             io.call(client.send, message)
         wait_for(lambda: len(received) == len(sent))
@@ -192,7 +196,7 @@ def test_the_handoff_channel_keeps_order_and_survives_a_restart(
 ) -> None:
     on_host: list[HandoffCommand | DeviceJoined | DeviceLeft] = []
     on_device: list[HandoffEvent | HostJoined | HostLeft] = []
-    client = HandoffClient(io, tmp_path / "s", 5, on_device.append)
+    client = HandoffClient(io, tmp_path / "s", 5, on_device.append, incarnation=33)
     io.spawn(client.run())
     for round_number in (1, 2):
         server = HandoffServer(io, 5, on_host.append)
@@ -203,7 +207,7 @@ def test_the_handoff_channel_keeps_order_and_survives_a_restart(
                 client.post(round_number, [command])
                 client.post(round_number - 1, [Recall(99)])  # of a session that is over
             wait_for(lambda: on_host[-1] == Recall(2))
-            assert on_host[-4:] == [DeviceJoined(1), *commands]
+            assert on_host[-4:] == [DeviceJoined(1, 33), *commands]
             server.post(0, [Finished(99)])
             server.post(1, [Finished(1), Finished(2)])
             wait_for(lambda: on_device[-1] == Finished(2))

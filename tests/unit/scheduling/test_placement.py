@@ -173,7 +173,7 @@ def test_those_in_a_hurry_leave_the_device_last_and_come_back_first() -> None:
 
 def test_without_a_host_everything_runs_on_the_device() -> None:
     node = make_node(device_blocks=40)
-    node.gpu.host_lost("gone")
+    node.gpu.host_lost()
     node.to_gpu.clear()
     for request_id in range(6):
         node.submit(make_request(request_id, prompt=40, new=20))

@@ -81,12 +81,14 @@ class GatewayHello(_message.Message):
     def __init__(self, gateway_id: _Optional[int] = ..., protocol: _Optional[int] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request", "prompt")
+    __slots__ = ("request", "prompt", "generated")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
+    GENERATED_FIELD_NUMBER: _ClassVar[int]
     request: Request
     prompt: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, request: _Optional[_Union[Request, _Mapping]] = ..., prompt: _Optional[_Iterable[int]] = ...) -> None: ...
+    generated: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, request: _Optional[_Union[Request, _Mapping]] = ..., prompt: _Optional[_Iterable[int]] = ..., generated: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Cancel(_message.Message):
     __slots__ = ("request_id",)
@@ -94,31 +96,55 @@ class Cancel(_message.Message):
     request_id: int
     def __init__(self, request_id: _Optional[int] = ...) -> None: ...
 
+class Live(_message.Message):
+    __slots__ = ("request_ids",)
+    REQUEST_IDS_FIELD_NUMBER: _ClassVar[int]
+    request_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, request_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Ask(_message.Message):
+    __slots__ = ("request_id", "next_position", "device", "serial")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    NEXT_POSITION_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    next_position: int
+    device: int
+    serial: int
+    def __init__(self, request_id: _Optional[int] = ..., next_position: _Optional[int] = ..., device: _Optional[int] = ..., serial: _Optional[int] = ...) -> None: ...
+
 class GatewayMessage(_message.Message):
-    __slots__ = ("hello", "submit", "cancel")
+    __slots__ = ("hello", "submit", "cancel", "live", "ask")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     SUBMIT_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
+    LIVE_FIELD_NUMBER: _ClassVar[int]
+    ASK_FIELD_NUMBER: _ClassVar[int]
     hello: GatewayHello
     submit: Submit
     cancel: Cancel
-    def __init__(self, hello: _Optional[_Union[GatewayHello, _Mapping]] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ...) -> None: ...
+    live: Live
+    ask: Ask
+    def __init__(self, hello: _Optional[_Union[GatewayHello, _Mapping]] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., live: _Optional[_Union[Live, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ...) -> None: ...
 
 class EngineWelcome(_message.Message):
-    __slots__ = ("protocol", "engine", "model_fingerprint", "max_model_len", "vocab_size", "max_request_bytes")
+    __slots__ = ("protocol", "engine", "model_fingerprint", "max_model_len", "vocab_size", "max_request_bytes", "incarnation")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
     VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
     MAX_REQUEST_BYTES_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     engine: int
     model_fingerprint: bytes
     max_model_len: int
     vocab_size: int
     max_request_bytes: int
-    def __init__(self, protocol: _Optional[int] = ..., engine: _Optional[int] = ..., model_fingerprint: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., vocab_size: _Optional[int] = ..., max_request_bytes: _Optional[int] = ...) -> None: ...
+    incarnation: int
+    def __init__(self, protocol: _Optional[int] = ..., engine: _Optional[int] = ..., model_fingerprint: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., vocab_size: _Optional[int] = ..., max_request_bytes: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class AlternativeToken(_message.Message):
     __slots__ = ("token_id", "logprob")
@@ -182,17 +208,29 @@ class StartEvent(_message.Message):
     waited_s: float
     def __init__(self, request_id: _Optional[int] = ..., waited_s: _Optional[float] = ...) -> None: ...
 
+class Ownership(_message.Message):
+    __slots__ = ("request_id", "owned", "serial")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    OWNED_FIELD_NUMBER: _ClassVar[int]
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    owned: bool
+    serial: int
+    def __init__(self, request_id: _Optional[int] = ..., owned: _Optional[bool] = ..., serial: _Optional[int] = ...) -> None: ...
+
 class EngineEvent(_message.Message):
-    __slots__ = ("token", "finish", "prompt_logprobs", "start")
+    __slots__ = ("token", "finish", "prompt_logprobs", "start", "ownership")
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     FINISH_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
+    OWNERSHIP_FIELD_NUMBER: _ClassVar[int]
     token: TokenEvent
     finish: FinishEvent
     prompt_logprobs: PromptLogprobs
     start: StartEvent
-    def __init__(self, token: _Optional[_Union[TokenEvent, _Mapping]] = ..., finish: _Optional[_Union[FinishEvent, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[PromptLogprobs, _Mapping]] = ..., start: _Optional[_Union[StartEvent, _Mapping]] = ...) -> None: ...
+    ownership: Ownership
+    def __init__(self, token: _Optional[_Union[TokenEvent, _Mapping]] = ..., finish: _Optional[_Union[FinishEvent, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[PromptLogprobs, _Mapping]] = ..., start: _Optional[_Union[StartEvent, _Mapping]] = ..., ownership: _Optional[_Union[Ownership, _Mapping]] = ...) -> None: ...
 
 class EngineStatus(_message.Message):
     __slots__ = ("gauges",)
@@ -218,12 +256,14 @@ class EngineMessage(_message.Message):
     def __init__(self, welcome: _Optional[_Union[EngineWelcome, _Mapping]] = ..., events: _Optional[_Iterable[_Union[EngineEvent, _Mapping]]] = ..., status: _Optional[_Union[EngineStatus, _Mapping]] = ...) -> None: ...
 
 class HandoffHello(_message.Message):
-    __slots__ = ("protocol", "arena_generation")
+    __slots__ = ("protocol", "arena_generation", "device")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     ARENA_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     arena_generation: int
-    def __init__(self, protocol: _Optional[int] = ..., arena_generation: _Optional[int] = ...) -> None: ...
+    device: int
+    def __init__(self, protocol: _Optional[int] = ..., arena_generation: _Optional[int] = ..., device: _Optional[int] = ...) -> None: ...
 
 class Reserve(_message.Message):
     __slots__ = ("request_id", "num_tokens", "grammar")
@@ -257,19 +297,25 @@ class Release(_message.Message):
     request_id: int
     def __init__(self, request_id: _Optional[int] = ...) -> None: ...
 
+class Begin(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class HandoffCommand(_message.Message):
-    __slots__ = ("reserve", "commit", "recall", "release", "cancel")
+    __slots__ = ("reserve", "commit", "recall", "release", "cancel", "begin")
     RESERVE_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     RECALL_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
     reserve: Reserve
     commit: Commit
     recall: Recall
     release: Release
     cancel: Cancel
-    def __init__(self, reserve: _Optional[_Union[Reserve, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., recall: _Optional[_Union[Recall, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ...) -> None: ...
+    begin: Begin
+    def __init__(self, reserve: _Optional[_Union[Reserve, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., recall: _Optional[_Union[Recall, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ...) -> None: ...
 
 class HandoffRequest(_message.Message):
     __slots__ = ("hello", "commands")

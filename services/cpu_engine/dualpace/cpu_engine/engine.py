@@ -14,9 +14,12 @@ from typing import Protocol
 from dualpace.core.clock import Clock
 from dualpace.core.iteration_log import Iteration, IterationLog
 from dualpace.core.messages import (
+    Ask,
+    Begin,
     Cancel,
     Commit,
     HandoffCommand,
+    Live,
     Recall,
     Release,
     Reserve,
@@ -24,6 +27,8 @@ from dualpace.core.messages import (
 )
 from dualpace.core.request import Engine
 from dualpace.cpu_engine.borrowing import Borrower, NoBorrowing
+from dualpace.cpu_engine.questions import Questions
+from dualpace.cpu_engine.resuming import resume_from
 from dualpace.cpu_engine.routing import ProfileFile
 from dualpace.cpu_engine.tracing import NoTracing, Tracer
 from dualpace.ipc.arena import Arena
@@ -44,6 +49,10 @@ from dualpace.scheduling.cpu import HostScheduler
 from dualpace.scheduling.plan import Failure, HostPlan, Sample, TableWrite
 
 log = logging.getLogger(__name__)
+
+_GATEWAY_GRACE_S = 30.0
+"""How long requests of an earlier process wait for their gateway, which tries several times a
+second."""
 
 
 class Runner(Protocol):
@@ -87,11 +96,11 @@ class CpuEngine:
         self._tracer = NoTracing() if tracer is None else tracer
         self._profile = profile
         self._borrower = NoBorrowing() if borrower is None else borrower
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         self._runner = runner
         self._arena = arena
         self._inbox = inbox
-        self._gateways = gateways
+        self._port = gateways
         self._device = device
         self._grammars = grammars
         self._clock = clock
@@ -101,6 +110,18 @@ class CpuEngine:
         """The handoff session with the gpu-engine, as far as the inbox has told."""
         self._device_left_s: float | None = None
         self._tokens = 0
+        self._gateways: set[int] = set()
+        """Those that have said what they want."""
+        resumed = resume_from(arena, scheduler)
+        for request in resumed:
+            self._tracer.opened(scheduler.slot_of(request.request_id), request)
+            if request.sampling.grammar:
+                grammars.prepare(request.sampling.grammar, _nothing)
+        self._resumed = len(resumed)
+        if resumed:
+            log.info("%d requests of an earlier process are resumed", len(resumed))
+        self._parked_until_s: float | None = clock.now() + _GATEWAY_GRACE_S
+        self._questions = Questions(scheduler, arena, resumed=self._resumed > 0)
 
     @property
     def orphaned_s(self) -> float:
@@ -108,23 +129,24 @@ class CpuEngine:
 
         A new gpu-engine makes a new arena, once nobody uses this one.
         """
-        if self._device_left_s is None or self._scheduler.num_sequences:
+        if self._device_left_s is None or self.scheduler.num_sequences:
             return 0.0
         return self._clock.now() - self._device_left_s
 
     def step(self) -> bool:
         """One iteration. Returns whether there was anything to compute."""
         self._take()
+        self._end_unwanted()
         if self._profile is not None:
             self._profile.poll()
         self._borrower.hear(device_present=self._session is not None)
         began_s = self._clock.now()
-        plan = self._scheduler.schedule(began_s)
+        plan = self.scheduler.schedule(began_s)
         self._runner.write_tables(plan.table_writes)
         if plan.rows:
             if self._lockstep is not None:
                 self._lockstep.begin()
-            self._scheduler.apply(self._runner.execute(plan, self._interruption))
+            self.scheduler.apply(self._runner.execute(plan, self._interruption))
             if self._lockstep is not None:
                 self._lockstep.end()
             self._tokens += len(plan.rows)
@@ -136,15 +158,17 @@ class CpuEngine:
 
     def gauges(self) -> dict[str, float]:
         """Numbers for metrics and health."""
-        limits = self._scheduler.limits
+        limits = self.scheduler.limits
         return {
-            "running": self._scheduler.num_running,
-            "sequences": self._scheduler.num_sequences,
-            "free_blocks": self._scheduler.free_blocks,
+            "running": self.scheduler.num_running,
+            "sequences": self.scheduler.num_sequences,
+            "free_blocks": self.scheduler.free_blocks,
             "total_blocks": limits.num_blocks,
-            "free_slots": self._scheduler.free_slots,
+            "free_slots": self.scheduler.free_slots,
             "total_slots": limits.num_slots,
-            "evictions_total": self._scheduler.evictions,
+            "evictions_total": self.scheduler.evictions,
+            "parked": self.scheduler.num_parked,
+            "resumed_total": self._resumed,
             "steps_total": self._pulse.steps,
             "tokens_total": self._tokens,
             "device_connected": self._session is not None,
@@ -173,56 +197,76 @@ class CpuEngine:
     def _answer(self) -> None:
         """Take and answer what has come while an iteration is under way."""
         self._take()
-        self._runner.write_tables(self._scheduler.take_writes())
+        self._runner.write_tables(self.scheduler.take_writes())
         self._publish()
 
     def _receive(self, item: CpuInput) -> None:
         if isinstance(item, Cancel):
-            self._scheduler.cancel(item.request_id)
+            self.scheduler.cancel(item.request_id)
+        elif isinstance(item, Live):
+            self._gateways.add(item.gateway_id)
+            self.scheduler.gateway_joined(item.gateway_id, frozenset(item.request_ids))
+        elif isinstance(item, Ask):
+            self._questions.put(item)
         elif isinstance(item, GatewayLeft):
-            self._scheduler.cancel_gateway(item.gateway_id)
+            self._gateways.discard(item.gateway_id)
+            self.scheduler.cancel_gateway(item.gateway_id)
         elif isinstance(item, DeviceJoined):
             self._session = item.session
             self._device_left_s = None
-            self._scheduler.device_joined()
+            self._questions.device_joined(item.device)
         elif isinstance(item, DeviceLeft):
             self._session = None
             self._device_left_s = self._clock.now()
-            self._scheduler.device_lost("the gpu-engine went away")
+            self._parked_until_s = self._device_left_s + _GATEWAY_GRACE_S
+            self.scheduler.device_lost()
+            self._questions.device_left()
         elif isinstance(item, Submit):
             log.error("a gateway submitted to the cpu-engine; only the gpu-engine takes requests")
         else:
             self._command(item)
 
     def _command(self, command: HandoffCommand) -> None:
-        if isinstance(command, Reserve):
+        if isinstance(command, Begin):
+            self.scheduler.device_joined()
+        elif isinstance(command, Reserve):
             if command.grammar:
                 # Compiled while the device prefills; the sampler finds it when the commit comes.
                 self._grammars.prepare(command.grammar, _nothing)
-            self._scheduler.reserve(command)
+            self.scheduler.reserve(command)
         elif isinstance(command, Commit):
             self._commit(command)
         elif isinstance(command, Recall):
-            self._scheduler.recall(command.request_id)
+            self.scheduler.recall(command.request_id)
         elif isinstance(command, Release):
-            self._scheduler.release(command.request_id)
+            self.scheduler.release(command.request_id)
         else:
-            self._scheduler.cancel(command.request_id)
+            self.scheduler.cancel(command.request_id)
 
     def _commit(self, commit: Commit) -> None:
-        slot = self._scheduler.slot_of(commit.request.request_id)
+        slot = self.scheduler.slot_of(commit.request.request_id)
         last_token = self._arena.token_at(slot, commit.num_tokens - 1)
-        self._scheduler.commit(commit, last_token)
+        parked = commit.request.gateway_id not in self._gateways
+        self.scheduler.commit(commit, last_token, parked=parked)
         self._arena.sequences.open(slot, commit.request, commit.num_tokens, commit.return_at)
         self._tracer.opened(slot, commit.request)
 
+    def _end_unwanted(self) -> None:
+        """End requests that are known to nobody: a gateway that lives has come by now."""
+        if self._parked_until_s is not None and self._clock.now() > self._parked_until_s:
+            self._parked_until_s = None
+            self.scheduler.end_parked()
+
     def _publish(self) -> None:
-        outbox = self._scheduler.drain()
-        for slot in outbox.closed_slots:
-            self._arena.sequences.close(slot)
-            self._tracer.closed(slot)
+        outbox = self.scheduler.drain()
+        for disposal in outbox.disposals:
+            self._tracer.closed(disposal.slot)
+            if disposal.lent_tokens:
+                self._arena.sequences.lend(disposal.slot, disposal.lent_tokens)
+            else:
+                self._arena.sequences.close(disposal.slot)
         if outbox.events:
-            self._gateways.post(outbox.events)
+            self._port.post(outbox.events)
         if outbox.handoff and self._session is not None:
             self._device.post(self._session, outbox.handoff)
 

@@ -71,7 +71,9 @@ class CpuEngineSettings(ServiceSettings):
         "How long to wait for the gpu-engine to make the arena.", default=600.0
     )
     orphan_grace_s: float = setting(
-        "How long to stay, with nothing to decode, once the gpu-engine has gone.", default=5.0
+        "How long to stay, with nothing to decode, once the gpu-engine has gone: one that comes"
+        " back with other sizes can only make its arena when this one is let go of.",
+        default=600.0,
     )
 
     def __post_init__(self) -> None:

@@ -58,6 +58,7 @@ def _node(settings: GatewaySettings, model: ServedModel) -> Backend:
         clock=SystemClock(),
         model_fingerprint=model.fingerprint,
         engine_timeout_s=settings.engine_timeout_s,
+        engine_wait_s=settings.engine_wait_s,
     )
 
 

@@ -1,5 +1,8 @@
 """One running request as the gateway sees it: events of two engines put into one order.
 
+It keeps the tokens seen so far: should no engine have the request any more, it is submitted again
+with them, and goes on where it was.
+
 Tokens carry positions. A repeated position is dropped, a later one waits until those before it have
 come: while a request moves, its tokens arrive on two streams that know nothing of each other.
 """
@@ -7,8 +10,8 @@ come: while a request moves, its tokens arrive on two streams that know nothing 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from dualpace.core.messages import EngineEvent, PromptLogprobs, StartEvent, TokenEvent
-from dualpace.core.request import Engine, FinishReason, other_engine
+from dualpace.core.messages import PromptLogprobs, RequestEvent, StartEvent, Submit, TokenEvent
+from dualpace.core.request import Engine, FinishReason, Request, other_engine
 from dualpace.gateway.backend import (
     GeneratedToken,
     GenerationEnd,
@@ -21,10 +24,17 @@ class NodeGeneration:
     """Implements backend.Generation. All methods run in the event loop."""
 
     def __init__(
-        self, request_id: int, first_position: int, abandon: Callable[[int], None]
+        self, request: Request, prompt: tuple[int, ...], abandon: Callable[[int], None]
     ) -> None:
-        self.request_id = request_id
-        self._next = first_position
+        self.request_id = request.request_id
+        self.waiting_since_s: float | None = None
+        """When an engine was lost, if no token has come since."""
+        self.moved = False
+        """Whether it has been submitted more than once."""
+        self._request = request
+        self._prompt = prompt
+        self._generated: list[int] = []
+        self._next = request.prompt_tokens
         self._next_scored = 1
         self._early: dict[int, GeneratedToken] = {}
         self._end: tuple[int, GenerationEnd] | None = None
@@ -36,6 +46,23 @@ class NodeGeneration:
     @property
     def done(self) -> bool:
         """Whether the end has been queued; nothing that comes later matters."""
+        return self._done
+
+    @property
+    def next_position(self) -> int:
+        """The first position whose token is not there yet."""
+        return self._next
+
+    def submission(self) -> Submit:
+        """Return what makes an engine go on behind the tokens that are there."""
+        return Submit(self._request, self._prompt, tuple(self._generated))
+
+    def end_if_complete(self) -> bool:
+        """End a request that lost its engine after its last token, but before its end was told."""
+        if self._generated and not self._done:
+            reason = self._request.finish_reason(self._next, self._generated[-1])
+            if reason is not None:
+                self._finish(GenerationEnd(reason))
         return self._done
 
     async def __aiter__(self) -> AsyncIterator[GenerationEvent]:
@@ -57,7 +84,7 @@ class NodeGeneration:
         if not self._done:
             self._finish(GenerationEnd(FinishReason.ERROR, message))
 
-    def take(self, engine: Engine, event: EngineEvent) -> None:
+    def take(self, engine: Engine, event: RequestEvent) -> None:
         """Take an engine's event, in that engine's order."""
         if self._done:
             return
@@ -78,11 +105,14 @@ class NodeGeneration:
     def _take_token(self, engine: Engine, event: TokenEvent) -> None:
         if event.position < self._next:
             return
+        self.waiting_since_s = None
         maker = other_engine(engine) if event.repeat else engine
         token = GeneratedToken(event.position, event.token_id, maker, event.logprobs)
         self._early.setdefault(event.position, token)
         while self._next in self._early:
-            self._ready.put_nowait(self._early.pop(self._next))
+            token = self._early.pop(self._next)
+            self._ready.put_nowait(token)
+            self._generated.append(token.token_id)
             self._next += 1
 
     def _take_scores(self, event: PromptLogprobs) -> None:

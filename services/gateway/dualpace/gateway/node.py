@@ -1,7 +1,8 @@
 """The engines of one node over gRPC: implements `backend.Backend`.
 
 Requests go to the gpu-engine alone; tokens come from whichever engine owns the request. A
-cancellation goes to both, as only they know who that is.
+cancellation goes to both, as only they know who that is. When an engine dies, requests are kept
+(`running`): sessions are tried again until it is back.
 """
 
 import asyncio
@@ -13,16 +14,19 @@ from pathlib import Path
 
 from dualpace.core.clock import Clock
 from dualpace.core.errors import PeerLostError, ProtocolError, StoppedError
-from dualpace.core.messages import Cancel, EngineEvent, Submit
+from dualpace.core.messages import EngineEvent
 from dualpace.core.request import Engine, Request
 from dualpace.core.trace_context import current_trace
 from dualpace.gateway.backend import EngineState, GenerationParams, NodeInfo
 from dualpace.gateway.generation import NodeGeneration
 from dualpace.gateway.random_ids import random_bits
+from dualpace.gateway.running import RunningRequests
 from dualpace.ipc.engine_client import EngineClient
 from dualpace.ipc.engine_server import EngineFacts
 
 log = logging.getLogger(__name__)
+
+_SWEEP_S = 0.5
 
 
 class NodeBackend:
@@ -36,7 +40,9 @@ class NodeBackend:
         clock: Clock,
         model_fingerprint: bytes,
         engine_timeout_s: float,
+        engine_wait_s: float,
     ) -> None:
+        """`engine_wait_s`: how long a request that lost its engine waits for one."""
         self._clock = clock
         self._fingerprint = model_fingerprint
         self._engine_timeout_s = engine_timeout_s
@@ -47,9 +53,10 @@ class NodeBackend:
             for engine, socket in sockets.items()
         }
         self._facts: dict[Engine, EngineFacts] = {}
-        self._gauges: dict[Engine, Mapping[str, float]] = {}
+        self._gauges: dict[Engine, dict[str, float]] = {}
+        self._losses = dict.fromkeys(Engine, 0)
         self._last_sign_s: dict[Engine, float] = {}
-        self._generations: dict[int, NodeGeneration] = {}
+        self._running = RunningRequests(self._gateway_id, self._clients, clock, engine_wait_s)
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
@@ -60,6 +67,7 @@ class NodeBackend:
         Raises ProtocolError if an engine is of another release or serves another model.
         """
         self._tasks = [asyncio.create_task(client.run()) for client in self._clients.values()]
+        self._tasks.append(asyncio.create_task(self._sweep()))
         while True:
             for task in self._tasks:
                 if task.done():
@@ -74,8 +82,7 @@ class NodeBackend:
     async def stop(self) -> None:
         """Cancel what is running and disconnect."""
         self._stopping = True
-        for generation in list(self._generations.values()):
-            generation.cancel()
+        self._running.cancel_all()
         for task in self._tasks:
             task.cancel()
         for task in self._tasks:
@@ -111,10 +118,17 @@ class NodeBackend:
                 heartbeat_age_s=(
                     now - self._last_sign_s[engine] if engine in self._last_sign_s else None
                 ),
-                gauges=self._gauges.get(engine, {}),
+                gauges=self._gauges.get(engine, {}) | self._own_gauges(engine),
             )
             for engine, client in self._clients.items()
         }
+
+    def _own_gauges(self, engine: Engine) -> dict[str, float]:
+        """What only a gateway can count: it outlives engines."""
+        counts = {"losses_total": float(self._losses[engine])}
+        if engine is Engine.GPU:
+            counts["resubmissions_total"] = float(self._running.resubmitted)
+        return counts
 
     def unready_reason(self) -> str | None:
         """Why a request sent now might hang or fail; None when the node is ready."""
@@ -147,63 +161,47 @@ class NodeBackend:
             prompt_logprobs=params.prompt_logprobs,
             trace=current_trace.get(),
         )
-        self._clients[Engine.GPU].send(Submit(request, prompt))
-        generation = NodeGeneration(request.request_id, len(prompt), self._abandon)
-        self._generations[request.request_id] = generation
-        return generation
+        return self._running.begin(request, prompt)
 
     @property
     def num_generations(self) -> int:
         """Generations that have not ended."""
-        return len(self._generations)
+        return len(self._running)
 
     # What EngineClients call (ipc.engine_client.EngineListener).
 
     def engine_joined(self, facts: EngineFacts) -> None:
         """Note an engine's facts; refuse one that serves another model."""
+        name = facts.engine.name.lower()
         if facts.model_fingerprint != self._fingerprint:
-            name = facts.engine.name.lower()
             raise ProtocolError(f"the {name}-engine serves another model than this gateway")
         self._facts[facts.engine] = facts
-        log.info("connected to the %s-engine", facts.engine.name.lower())
+        log.info("connected to the %s-engine", name)
+        self._running.engine_joined(facts.engine, facts.incarnation)
         self._changed.set()
 
     def engine_left(self, engine: Engine) -> None:
-        """End what runs.
-
-        A request may be on its way between the engines, and its tokens with it.
-        """
+        """Keep what runs, unless this is the end."""
         self._last_sign_s.pop(engine, None)
         self._gauges.pop(engine, None)
-        generations = list(self._generations.values())
-        self._generations.clear()
-        if not self._stopping:
-            name = engine.name.lower()
-            log.error("lost the %s-engine; %d requests fail", name, len(generations))
-        for generation in generations:
-            generation.fail(f"the {engine.name.lower()}-engine went away")
-            self._cancel_in_engines(generation.request_id)
         self._changed.set()
+        if not self._stopping:
+            name, count = engine.name.lower(), len(self._running)
+            self._losses[engine] += 1
+            log.error("lost the %s-engine while %d requests were running", name, count)
+            self._running.engine_left(engine)
 
     def engine_events(self, engine: Engine, events: Sequence[EngineEvent]) -> None:
-        """Give events to their generations; those of generations that are gone are dropped."""
-        for event in events:
-            generation = self._generations.get(event.request_id)
-            if generation is not None:
-                generation.take(engine, event)
-                if generation.done:
-                    del self._generations[event.request_id]
+        """Give events to their generations."""
+        self._running.take(engine, events)
 
     def engine_status(self, engine: Engine, gauges: Mapping[str, float]) -> None:
         """Note an engine's numbers, and that it is alive."""
-        self._gauges[engine] = gauges
+        self._gauges[engine] = dict(gauges)
         self._last_sign_s[engine] = self._clock.now()
         self._changed.set()
 
-    def _abandon(self, request_id: int) -> None:
-        if self._generations.pop(request_id, None) is not None:
-            self._cancel_in_engines(request_id)
-
-    def _cancel_in_engines(self, request_id: int) -> None:
-        for client in self._clients.values():
-            client.send(Cancel(request_id))
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            self._running.end_overdue()

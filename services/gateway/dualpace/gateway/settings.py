@@ -68,6 +68,11 @@ class GatewaySettings(ServiceSettings):
     engine_timeout_s: float = setting(
         "Silence after which an engine counts as hanging, and the node as not ready.", default=30.0
     )
+    engine_wait_s: float = setting(
+        "How long a request waits for an engine that died to be there again before it ends with an"
+        " error.",
+        default=300.0,
+    )
     drain_grace_s: float = setting(
         "How long running requests may go on after SIGTERM before they are ended.", default=30.0
     )
@@ -90,7 +95,7 @@ class GatewaySettings(ServiceSettings):
             "first_token_timeout_s",
         ):
             require(getattr(self, name) > 0, f"{name} must be positive")
-        for name in ("ping_interval_s", "engine_timeout_s"):
+        for name in ("ping_interval_s", "engine_timeout_s", "engine_wait_s"):
             require(getattr(self, name) > 0, f"{name} must be positive")
         require(self.drain_grace_s >= 0, "drain_grace_s must not be negative")
         require(

@@ -84,6 +84,7 @@ def _serve(settings: GpuEngineSettings, stop: StopRequest) -> None:
         run_dir,
         memory.arena,
         checkpoint.fingerprint,
+        join=True,
         timeout_s=settings.arena_timeout_s,
         progress=log_progress(log, "preparing the arena", stop.check),
         check=stop.check,
@@ -97,7 +98,8 @@ def _serve(settings: GpuEngineSettings, stop: StopRequest) -> None:
         grammars=grammars,
     )
     try:
-        log.info("arena: %d MiB in huge pages", arena.huge_page_bytes() >> 20)
+        how = "joined, with what the cpu-engine has in it" if arena.joined else "new"
+        log.info("arena: %s; %d MiB in huge pages", how, arena.huge_page_bytes() >> 20)
         _run(settings, node, stop)
     finally:
         grammars.close()
@@ -130,7 +132,13 @@ def _run(settings: GpuEngineSettings, node: _Node, stop: StopRequest) -> None:
     with open_tracing("gpu-engine") as tracing, io_thread() as io:
         settle_pins()
         gateways = EngineServer(io, facts, inbox.put)
-        host = HandoffClient(io, run_dir / CPU_SOCKET, node.arena.generation, inbox.put)
+        host = HandoffClient(
+            io,
+            run_dir / CPU_SOCKET,
+            node.arena.generation,
+            inbox.put,
+            incarnation=facts.incarnation,
+        )
 
         def at_boundary() -> None:
             engine.between_stages()

@@ -13,10 +13,13 @@ from typing import Protocol, get_args
 from dualpace.core.clock import Clock
 from dualpace.core.iteration_log import Iteration, IterationLog
 from dualpace.core.messages import (
+    Ask,
+    Begin,
     Cancel,
     FinishEvent,
     HandoffCommand,
     HandoffEvent,
+    Live,
     Submit,
 )
 from dualpace.core.request import Engine, FinishReason, Request
@@ -82,7 +85,7 @@ class GpuEngine:
         self._iterations = iterations
         self._tracer = NoTracing() if tracer is None else tracer
         self._lender = NoLending() if lender is None else lender
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         self._runner = runner
         self._arena = arena
         self._inbox = inbox
@@ -95,6 +98,8 @@ class GpuEngine:
         self._clock = clock
         self._max_model_len = max_model_len
         self._vocab_size = vocab_size
+        self._begun = False
+        """Whether the host knows that no copy of earlier sessions is under way."""
         self._session: int | None = None
         """The handoff session with the cpu-engine, as far as the inbox has told."""
         self._pulse = Pulse(arena.heartbeat(Engine.GPU), gateways, clock, self.gauges)
@@ -107,38 +112,38 @@ class GpuEngine:
         for item in self._hearing.drain():
             self._receive(item)
         started_s = self._clock.now()
-        plan = self._scheduler.schedule(started_s)
+        plan = self.scheduler.schedule(started_s)
         self._look()
         self._publish()  # what was decided: the host need not wait for this iteration to hear it
         lent = plan.empty and self._lender.idle()
         if not plan.empty:
             if self._lockstep is not None and plan.rows:
                 self._lockstep.begin()
-            self._scheduler.apply(plan, self._runner.execute(plan))
+            self.scheduler.apply(plan, self._runner.execute(plan))
             self._lender.ran(plan, self._clock.now() - started_s)
             self._tokens += plan.num_tokens
             self._returns += len(plan.copies_in)
             self._note(plan, started_s)
             self._look()
         for request_id in self._runner.completed_transfers():
-            self._scheduler.transfer_done(request_id)
+            self.scheduler.transfer_done(request_id)
         self._look()
         self._publish()
         self._pulse.beat(busy=not plan.empty)
-        return not plan.empty or lent or self._scheduler.copying
+        return not plan.empty or lent or self.scheduler.copying
 
     def between_stages(self) -> None:
         """Hear the host in the middle of an iteration, and hand over what has been copied."""
         copied = self._runner.completed_transfers()
         for request_id in copied:
-            self._scheduler.transfer_done(request_id)
+            self.scheduler.transfer_done(request_id)
         if self._hearing.listen() or copied:
-            self._scheduler.give_back()
+            self.scheduler.give_back()
             self._publish()
 
     def gauges(self) -> dict[str, float]:
         """Numbers for metrics and health."""
-        state = self._scheduler.state
+        state = self.scheduler.state
         return {
             "running": len(state.running),
             "waiting": len(state.waiting) + len(self._compiling),
@@ -171,7 +176,7 @@ class GpuEngine:
             )
 
     def _look(self) -> None:
-        self._tracer.look(self._scheduler.state.sequences, self._compiling)
+        self._tracer.look(self.scheduler.state.sequences, self._compiling)
 
     def _receive(self, item: GpuInput) -> None:
         if isinstance(item, Submit):
@@ -183,24 +188,29 @@ class GpuEngine:
         elif isinstance(item, GrammarReady):
             submit = self._compiling.pop(item.request_id, None)
             if submit is not None:  # else cancelled meanwhile
-                self._scheduler.submit(submit)
+                self.scheduler.submit(submit)
         elif isinstance(item, HostLeft):
             self._session = None
-            self._scheduler.host_lost("the cpu-engine went away")
+            self.scheduler.host_lost()
         elif isinstance(item, get_args(HandoffEvent)):
-            self._scheduler.host_event(item)
+            self.scheduler.host_event(item)
+        elif isinstance(item, Live | Ask):
+            log.error("a gateway asked the gpu-engine; only the cpu-engine has answers")
         else:
             assert isinstance(item, HostJoined)
-            self._session = item.session  # its status follows
+            self._session, self._begun = item.session, False
 
     def _submit(self, submit: Submit) -> None:
         """Take a request that fits; the gateway checks first, so a refusal here is its fault."""
         request = submit.request
+        if self.scheduler.state.closing(request.request_id):
+            self._inbox.put(submit)  # given up a moment ago: as soon as its last copy has ended
+            return
         fault = None
-        known = request.request_id in self._scheduler.state.sequences
+        known = request.request_id in self.scheduler.state.sequences
         if request.max_total_tokens > self._max_model_len:
             fault = f"{request.max_total_tokens} tokens exceed the limit of {self._max_model_len}"
-        elif max(submit.prompt) >= self._vocab_size:
+        elif max(*submit.prompt, *submit.generated, 0) >= self._vocab_size:
             fault = f"token ids must be below {self._vocab_size}"
         elif known or request.request_id in self._compiling:
             fault = "the request id is in use"
@@ -213,7 +223,7 @@ class GpuEngine:
         self._tracer.received(request)
         grammar = request.sampling.grammar
         if not grammar or self._grammars.ready(grammar):
-            self._scheduler.submit(submit)
+            self.scheduler.submit(submit)
             return
         self._compiling[request.request_id] = submit
         ready = GrammarReady(request.request_id)
@@ -222,7 +232,7 @@ class GpuEngine:
     def _cancel(self, request_id: int) -> None:
         submit = self._compiling.pop(request_id, None)
         if submit is None:
-            self._scheduler.cancel(request_id)
+            self.scheduler.cancel(request_id)
         else:
             self._end_unscheduled(submit.request, FinishReason.CANCELLED)
 
@@ -230,7 +240,7 @@ class GpuEngine:
         for request_id, submit in list(self._compiling.items()):
             if submit.request.gateway_id == gateway_id:
                 self._cancel(request_id)
-        self._scheduler.cancel_gateway(gateway_id)
+        self.scheduler.cancel_gateway(gateway_id)
 
     def _end_unscheduled(self, request: Request, reason: FinishReason, message: str = "") -> None:
         """Tell the gateway the end of a request that the scheduler has never seen."""
@@ -240,7 +250,10 @@ class GpuEngine:
         self._gateways.post([end])
 
     def _publish(self) -> None:
-        outbox = self._scheduler.drain()
+        outbox = self.scheduler.drain()
+        if self._session is not None and not self._begun and not self.scheduler.copying:
+            self._begun = True
+            self._host.post(self._session, [Begin()])  # its status follows
         # The host first: a commit that misses the beginning of its iteration waits for all of it.
         if outbox.commands and self._session is not None:
             self._host.post(self._session, list(self._with_tokens(outbox.commands)))
