@@ -26,9 +26,11 @@ from assist.cells import Cell, CellNode, cell_node, forced
 from decoupling.profiles import emulated_profile, measure_host, node_plan
 
 from dualpace.profiles import write_profile
+from dualpace.scheduling.cost import NodeCosts
 from dualpace.scheduling.live_policy import LivePolicy
 from dualpace.scheduling.profile import Profile
 from dualpace.scheduling.route import Route
+from dualpace.scheduling.routing import RouteCosts
 from dualpace.testing.skewed_profiles import skewed
 
 _ROUTES = (Route.HOST, Route.ASSIST)
@@ -73,14 +75,15 @@ class Measured:
 Times = Mapping[Cell, Measured]
 
 
-def measure(node: CellNode, cells: list[Cell], rounds: int) -> Times:
-    """Run each cell on each route, in turns."""
+def measure(node: CellNode, cells: list[Cell], rounds: int, profile: Profile) -> Times:
+    """Run each cell on each route, in turns, as the profile would have it run there."""
+    costs = RouteCosts(NodeCosts(profile))
     times: dict[Cell, Measured] = {}
     for cell in cells:
         samples: dict[Route, list[float]] = {route: [] for route in _ROUTES}
         for _ in range(rounds + 1):
             for route in _ROUTES:
-                samples[route].append(node.run(cell, forced(cell, route)))
+                samples[route].append(node.run(cell, forced(cell, route, costs)))
         kept = {route: taken[1:] for route, taken in samples.items()}
         medians = {route: statistics.median(taken) for route, taken in kept.items()}
         errors = [_error_of_median(taken) for taken in kept.values()]
@@ -170,7 +173,7 @@ def main() -> None:
             kv_tokens=arguments.most_kv_tokens,
             plan=node_plan(arguments.gpu),
         ) as node:
-            times = measure(node, cells, arguments.rounds)
+            times = measure(node, cells, arguments.rounds, profile)
             for cell, cell_times in times.items():
                 local, assist = (1e3 * cell_times.times[route] for route in _ROUTES)
                 tie = "  tie" if cell_times.tie else ""
