@@ -14,7 +14,6 @@ emulated or simulated, and says so.
 """
 
 import argparse
-import asyncio
 import dataclasses
 import json
 import statistics
@@ -25,8 +24,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from decoupling.load import Outcome, poisson_arrivals, send_all
-from decoupling.profiles import emulated_profile, measure_host, node_plan, running_on
+from decoupling.load import Outcome, poisson_arrivals, serve_all
+from decoupling.profiles import emulated_profile, measure_host, node_plan
 
 from dualpace.core.iteration_log import read_iterations
 from dualpace.lab.iterations import HostIterations, HostWait, host_waits, over_predicted
@@ -145,9 +144,9 @@ def _run(policy: str, arguments: argparse.Namespace, folder: Path) -> dict[str, 
     )
     records = {f"DUALPACE_{e.upper()}_ENGINE_ITERATION_LOG": str(log) for e, log in logs.items()}
     with served_node("demo", *common, *flags, env={**env, **records}) as node:
-        with running_on(node_plan(arguments.gpu).gateway.cpus):
-            asyncio.run(send_all(node.url, arrivals[:4]))
-            outcomes = asyncio.run(send_all(node.url, arrivals))
+        cpus = node_plan(arguments.gpu).gateway.cpus
+        serve_all(node.url, arrivals[:4], cpus)
+        outcomes = serve_all(node.url, arrivals, cpus)
         blocks = [int(node.gauges()[engine, "total_blocks"]) for engine in ("gpu", "cpu")]
     costs = NodeCosts(read_profile(profile))
     measured = _measured(outcomes) | _recorded(outcomes, logs, costs)
