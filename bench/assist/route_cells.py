@@ -81,13 +81,15 @@ Samples = Mapping[Cell, Mapping[Route, Sequence[float]]]
 def sample(node: CellNode, cells: list[Cell], rounds: int, profile: Profile) -> Samples:
     """Run each cell on each route, in turns, as the profile would have it run there; seconds."""
     costs = RouteCosts(NodeCosts(profile))
-    samples: Samples = {cell: {route: [] for route in _ROUTES} for cell in cells}
+    samples: dict[Cell, dict[Route, list[float]]] = {
+        cell: {route: [] for route in _ROUTES} for cell in cells
+    }
     for cell in cells:
         for turn in range(rounds + 1):
             for route in _ROUTES:
                 seconds = node.run(cell, forced(cell, route, costs))
                 if turn:  # the first one warms up
-                    samples[cell][route] = [*samples[cell][route], seconds]
+                    samples[cell][route].append(seconds)
     return samples
 
 
