@@ -89,6 +89,7 @@ def _recorded(
         "longest_wait_in_iterations": _most_iterations(table, [_span(w) for w in waits]),
         "longest_move_in_iterations": _most_iterations(table, [_span(w) for w in waits if w.moved]),
         "longest_stall_in_iterations": _most_iterations(table, seen),
+        "most_beyond_two_iterations": round(max(table.beyond_two(*_span(w)) for w in waits), 4),
         "host_over_profile": _rounded(
             over_predicted(host, lambda i: costs.host.step_s(i.rows, i.kv_tokens))
         ),
