@@ -36,8 +36,10 @@ from dualpace.models.loader import load_decoder
 from dualpace.pinning import NodePlan
 from dualpace.scheduling.host_policy import HostShape
 from dualpace.scheduling.live_policy import LivePolicy
+from dualpace.scheduling.micro_batches import balanced_split
 from dualpace.scheduling.plan import HostPlan, HostRow
 from dualpace.scheduling.route import Route
+from dualpace.scheduling.routing import RouteCosts
 
 _BLOCK = 16
 
@@ -122,11 +124,10 @@ class _Heard:
     terms: AssistTerms = CLOSED
 
 
-def forced(cell: Cell, route: Route, micro_batches: int = 2) -> HostShape:
-    """Return the shape of a cell on a route."""
-    parts = 1 if route is Route.HOST else min(micro_batches, cell.batch)
-    sizes = [cell.batch // parts + (part < cell.batch % parts) for part in range(parts)]
-    return HostShape(tuple(sizes), route)
+def forced(cell: Cell, route: Route, costs: RouteCosts) -> HostShape:
+    """Return the shape in which a policy with these costs would run a cell on a route."""
+    forecast = costs.forecast(route, cell.batch, sum(cell.kv_tokens), AssistTerms(open=True))
+    return HostShape(balanced_split(cell.kv_tokens, forecast.micro_batches), route)
 
 
 def _request(slot: int) -> Request:
@@ -175,6 +176,7 @@ def cell_node(
     try:
         assert device.stdout.readline() == b"ready\n", "the device did not start"
         cpus = plan.ranks[0].compute_cpus
+        torch.set_num_threads(len(cpus))
         with running_on(cpus):
             node = CellNode(checkpoint, arena, len(cpus))
             yield node

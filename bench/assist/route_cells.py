@@ -1,14 +1,14 @@
 """Whether the router takes the faster way, cell by cell: real iterations, emulated device.
 
-    PYTHONPATH=bench python -m assist.route_cells [--rounds 9]
+    PYTHONPATH=bench python -m assist.route_cells [--rounds 5]
 
 In each cell (batch, context) both ways of running an iteration are measured: every stage on this
 host, and the dense ones lent to an emulated GPU in another process. Then a policy is given the
-profile and runs iterations of random cells; what it would choose in each is held against the
-measured times. The same with profiles in which one side is wrong by a factor. A policy *holds* when
-its way is the faster one in 95 % of the cells, and nowhere more than 10 % slower than the best. A
-cell whose two medians are closer than their uncertainty is a tie: either way counts as the faster
-one. The last line is one JSON object; times are milliseconds.
+profile and runs iterations of random cells; what it would choose in each is held against the times
+measured before and after. The same with profiles in which one side is wrong by a factor. A policy
+*holds* when its way is the faster one in 95 % of the cells, and nowhere more than 10 % slower than
+the best. A cell whose two medians are closer than their uncertainty is a tie: either way counts as
+the faster one. The last line is one JSON object; times are milliseconds.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import math
 import random
 import statistics
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,9 +26,11 @@ from assist.cells import Cell, CellNode, cell_node, forced
 from decoupling.profiles import emulated_profile, measure_host, node_plan
 
 from dualpace.profiles import write_profile
+from dualpace.scheduling.cost import NodeCosts
 from dualpace.scheduling.live_policy import LivePolicy
 from dualpace.scheduling.profile import Profile
 from dualpace.scheduling.route import Route
+from dualpace.scheduling.routing import RouteCosts
 from dualpace.testing.skewed_profiles import skewed
 
 _ROUTES = (Route.HOST, Route.ASSIST)
@@ -73,15 +75,29 @@ class Measured:
 Times = Mapping[Cell, Measured]
 
 
-def measure(node: CellNode, cells: list[Cell], rounds: int) -> Times:
-    """Run each cell on each route, in turns."""
-    times: dict[Cell, Measured] = {}
+Samples = Mapping[Cell, Mapping[Route, Sequence[float]]]
+
+
+def sample(node: CellNode, cells: list[Cell], rounds: int, profile: Profile) -> Samples:
+    """Run each cell on each route, in turns, as the profile would have it run there; seconds."""
+    costs = RouteCosts(NodeCosts(profile))
+    samples: dict[Cell, dict[Route, list[float]]] = {
+        cell: {route: [] for route in _ROUTES} for cell in cells
+    }
     for cell in cells:
-        samples: dict[Route, list[float]] = {route: [] for route in _ROUTES}
-        for _ in range(rounds + 1):
+        for turn in range(rounds + 1):
             for route in _ROUTES:
-                samples[route].append(node.run(cell, forced(cell, route)))
-        kept = {route: taken[1:] for route, taken in samples.items()}
+                seconds = node.run(cell, forced(cell, route, costs))
+                if turn:  # the first one warms up
+                    samples[cell][route].append(seconds)
+    return samples
+
+
+def measured(*passes: Samples) -> Times:
+    """Sum several passes up: those before and after what is judged by them."""
+    times: dict[Cell, Measured] = {}
+    for cell in passes[0]:
+        kept = {route: [s for one in passes for s in one[cell][route]] for route in _ROUTES}
         medians = {route: statistics.median(taken) for route, taken in kept.items()}
         errors = [_error_of_median(taken) for taken in kept.values()]
         times[cell] = Measured(medians, 2 * math.hypot(*errors))
@@ -95,31 +111,46 @@ def _error_of_median(samples: Sequence[float]) -> float:
     return 1.2533 * spread / math.sqrt(len(samples))
 
 
-def judge(policy: LivePolicy, times: Times) -> Verdict:
+Choices = Mapping[Cell, Route]
+
+
+def choices(policy: LivePolicy, cells: Iterable[Cell]) -> Choices:
     """Ask a policy about every cell, without its noticing."""
     asked = copy.deepcopy(policy)
+
+    def choice(cell: Cell) -> Route:
+        tried = asked.decisions["probe"]
+        route = asked.shape(cell.kv_tokens).route
+        if asked.decisions["probe"] == tried:
+            return route
+        return choice(cell)  # it would try the other way just now: that is no opinion
+
+    return {cell: choice(cell) for cell in cells}
+
+
+def judge(chosen: Choices, times: Times) -> Verdict:
+    """Hold choices against measured times."""
     right, worst = 0, 1.0
-    for cell, measured in times.items():
-        chosen = measured.times[asked.shape(cell.kv_tokens).route]
-        best = min(measured.times.values())
-        right += chosen == best or measured.tie
-        worst = max(worst, chosen / best)
+    for cell, cell_times in times.items():
+        taken, best = cell_times.times[chosen[cell]], min(cell_times.times.values())
+        right += taken == best or cell_times.tie
+        worst = max(worst, taken / best)
     return Verdict(right / len(times), worst)
 
 
 def learn(
-    node: CellNode, profile: Profile, times: Times, steps: int, seed: int
-) -> Iterator[tuple[int, Verdict]]:
-    """Run iterations of random cells; yield how many were run, and what the policy chooses then."""
+    node: CellNode, profile: Profile, cells: list[Cell], steps: int, seed: int
+) -> list[tuple[int, Choices]]:
+    """Run iterations of random cells; return how many were run, and what is chosen then."""
     draw = random.Random(seed)  # noqa: S311 - a workload, the same in every run
     policy = LivePolicy(profile)
     policy.terms = node.assisted.terms(device_present=True)
-    cells = list(times)
-    yield 0, judge(policy, times)
+    course = [(0, choices(policy, cells))]
     for step in range(1, steps + 1):
         node.step(policy, draw.choice(cells))
         if step % _LOOK_EVERY == 0:
-            yield step, judge(policy, times)
+            course.append((step, choices(policy, cells)))
+    return course
 
 
 def summary(course: list[tuple[int, Verdict]]) -> dict[str, float | int | None]:
@@ -146,7 +177,7 @@ def main() -> None:
     parser.add_argument("--batches", default="1,2,4,8,16,32,64")
     parser.add_argument("--contexts", default="64,256,1024")
     parser.add_argument("--most-kv-tokens", type=int, default=33_000)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
@@ -170,16 +201,20 @@ def main() -> None:
             kv_tokens=arguments.most_kv_tokens,
             plan=node_plan(arguments.gpu),
         ) as node:
-            times = measure(node, cells, arguments.rounds)
-            for cell, cell_times in times.items():
-                local, assist = (1e3 * cell_times.times[route] for route in _ROUTES)
-                tie = "  tie" if cell_times.tie else ""
-                print(f"{cell.batch:4} x {cell.context:5}: {local:7.2f}, assist {assist:7.2f}{tie}")
+            before = first = sample(node, cells, arguments.rounds, profile)
             for name, (host_skew, gpu_skew) in _SKEWS.items():
                 wrong = skewed(profile, host=host_skew, gpu=gpu_skew)
-                course = list(learn(node, wrong, times, arguments.steps, arguments.seed))
-                results[name] = summary(course)
+                course = learn(node, wrong, cells, arguments.steps, arguments.seed)
+                after = sample(node, cells, arguments.rounds, profile)
+                times = measured(before, after)
+                results[name] = summary([(n, judge(chosen, times)) for n, chosen in course])
+                results[name]["ties"] = sum(cell_times.tie for cell_times in times.values())
+                before = after
                 print(f"{name:20} {results[name]}", flush=True)
+            times = measured(first, before)
+            for cell, cell_times in times.items():
+                local, assist = (1e3 * cell_times.times[route] for route in _ROUTES)
+                print(f"{cell.batch:4} x {cell.context:5}: {local:7.2f}, assist {assist:7.2f}")
             misses = node.assisted.misses
     cells_ms = [
         [c.batch, c.context, *(round(1e3 * t.times[r], 3) for r in _ROUTES), t.tie]

@@ -14,7 +14,6 @@ emulated or simulated, and says so.
 """
 
 import argparse
-import asyncio
 import dataclasses
 import json
 import statistics
@@ -25,8 +24,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from decoupling.load import Outcome, poisson_arrivals, send_all
-from decoupling.profiles import emulated_profile, measure_host, node_plan, running_on
+from decoupling.load import Outcome, poisson_arrivals, serve_all
+from decoupling.profiles import emulated_profile, measure_host, node_plan
 
 from dualpace.core.iteration_log import read_iterations
 from dualpace.lab.iterations import HostIterations, HostWait, host_waits, over_predicted
@@ -90,6 +89,7 @@ def _recorded(
         "longest_wait_in_iterations": _most_iterations(table, [_span(w) for w in waits]),
         "longest_move_in_iterations": _most_iterations(table, [_span(w) for w in waits if w.moved]),
         "longest_stall_in_iterations": _most_iterations(table, seen),
+        "most_beyond_two_iterations": round(max(table.beyond_two(*_span(w)) for w in waits), 4),
         "host_over_profile": _rounded(
             over_predicted(host, lambda i: costs.host.step_s(i.rows, i.kv_tokens))
         ),
@@ -145,9 +145,9 @@ def _run(policy: str, arguments: argparse.Namespace, folder: Path) -> dict[str, 
     )
     records = {f"DUALPACE_{e.upper()}_ENGINE_ITERATION_LOG": str(log) for e, log in logs.items()}
     with served_node("demo", *common, *flags, env={**env, **records}) as node:
-        with running_on(node_plan(arguments.gpu).gateway.cpus):
-            asyncio.run(send_all(node.url, arrivals[:4]))
-            outcomes = asyncio.run(send_all(node.url, arrivals))
+        cpus = node_plan(arguments.gpu).gateway.cpus
+        serve_all(node.url, arrivals[:4], cpus)
+        outcomes = serve_all(node.url, arrivals, cpus)
         blocks = [int(node.gauges()[engine, "total_blocks"]) for engine in ("gpu", "cpu")]
     costs = NodeCosts(read_profile(profile))
     measured = _measured(outcomes) | _recorded(outcomes, logs, costs)

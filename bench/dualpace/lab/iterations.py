@@ -6,7 +6,7 @@ beginning of one, and then waits for the rest of that and for a whole one.
 """
 
 import statistics
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -45,7 +45,15 @@ class HostIterations:
 
     def overlapping(self, begin_s: float, end_s: float) -> Sequence[Iteration]:
         """Those that ran in an interval, if only in part."""
-        return self._all[bisect_right(self._ends, begin_s) : bisect_right(self._begins, end_s)]
+        return self._all[bisect_right(self._ends, begin_s) : bisect_left(self._begins, end_s)]
+
+    def beyond_two(self, begin_s: float, end_s: float) -> float:
+        """Return what an interval lasts beyond the last two iterations that overlap it, or 0.
+
+        For a wait that is what messages took before the first of them began.
+        """
+        last = self.overlapping(begin_s, end_s)[-2:]
+        return max(0.0, end_s - begin_s - sum(i.end_s - i.begin_s for i in last))
 
     def in_iterations(self, begin_s: float, end_s: float) -> float:
         """Return an interval over the mean length of the iterations that it overlaps."""

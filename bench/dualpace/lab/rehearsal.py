@@ -14,7 +14,7 @@ from dualpace.scheduling.cost import GpuWork, NodeCosts
 from dualpace.scheduling.lease import AssistLease
 from dualpace.scheduling.micro_batches import balanced_split
 from dualpace.scheduling.route import Route
-from dualpace.scheduling.routing import RouteCosts
+from dualpace.scheduling.routing import RouteCosts, offer
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,9 @@ class Rehearsal:
         self._desk = AssistDesk(costs.gpu, AssistLease(share=1.0))
         self._work = work
         self._layer_s = 0.0 if work is None else costs.gpu.layer_s(work)
-        self._sizes = balanced_split([context] * rows, routes.micro_batches)
+        terms = offer(costs.gpu, work, share=1.0)
+        forecast = routes.forecast(Route.ASSIST, rows, rows * context, terms)
+        self._sizes = balanced_split([context] * rows, forecast.micro_batches)
         self._cpu_s = [routes.cpu_stage_s(Route.ASSIST, s, s * context) for s in self._sizes]
         self._ready: list[int] = []
         """Micro-batches that wait for the CPU."""

@@ -95,8 +95,8 @@ class ProfiledHost:
         if not kv_tokens:
             return HostShape((), Route.HOST)
         forecast = self._router.choose(len(kv_tokens), sum(kv_tokens), self.terms)
-        parts = 1 if forecast.route is Route.HOST else self._costs.micro_batches
-        return HostShape(balanced_split(kv_tokens, parts), forecast.route, forecast)
+        split = balanced_split(kv_tokens, forecast.micro_batches)
+        return HostShape(split, forecast.route, forecast)
 
     def observe(self, shape: HostShape, measured_s: float) -> None:
         """Correct later predictions of this route."""

@@ -1,14 +1,16 @@
 """A host policy that learns from what comes of its decisions, and whose profile can be replaced.
 
-Every route's predictions are corrected by its own outcomes, so a profile that is off is mended
-where it matters. A route that is never taken would never be mended: now and then the other one is
+Predictions are corrected by what came of earlier ones, so a profile that is off is mended where it
+matters. A route that is never taken would never be mended: now and then the other one is
 tried, a few times in a row, if it is not hopeless. Steady error raises the wish for a new profile.
 Pure: its clock is the sum of the times it is told.
 """
 
+import math
 import statistics
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dualpace.core.assist import CLOSED, AssistTerms
 from dualpace.scheduling.cost import NodeCosts
@@ -17,7 +19,7 @@ from dualpace.scheduling.host_policy import HostShape, ProfiledHost
 from dualpace.scheduling.micro_batches import balanced_split
 from dualpace.scheduling.profile import Profile
 from dualpace.scheduling.route import Route
-from dualpace.scheduling.routing import Forecast, RouteCosts, Router
+from dualpace.scheduling.routing import Forecast, Pace, RouteCosts, Router
 
 _REASONS = ("closed", "host_cheaper", "assist_cheaper", "probe")
 
@@ -33,38 +35,60 @@ _HOPELESS = 1.5
 
 
 class CorrectedCosts(RouteCosts):
-    """Forecasts, each multiplied by the median of what its route's last outcomes were of its own.
+    """Forecasts from stage times that are corrected by what came of earlier forecasts.
 
-    The median follows a change in a few steps, and no single outlier.
+    A profile may be wrong about one side alone, and whose times matter depends on the batch. So
+    there is a factor for each pace: on the CPU's stages in an iteration of its own, on its
+    attention while dense stages are lent (beside the first), and on the GPU with the way there. An
+    outcome tells about the factor of the pace that was forecast. Factors are medians of the last
+    outcomes: they follow a change in a few steps, and no single outlier.
     """
 
     def __init__(self, costs: NodeCosts, *, micro_batches: int = 2) -> None:
         super().__init__(costs, micro_batches=micro_batches)
-        self._ratios = {route: deque[float](maxlen=_WINDOW) for route in Route}
-        self._factors = dict.fromkeys(Route, 1.0)
+        self._plain = RouteCosts(costs, micro_batches=micro_batches)
+        self._told = {pace: deque[float](maxlen=_WINDOW) for pace in Pace}
+        self._factors = dict.fromkeys(Pace, 1.0)
 
-    def factor(self, route: Route) -> float:
-        """What a route's forecasts are multiplied by: from 1/8 to 8."""
-        return self._factors[route]
+    def factor(self, pace: Pace) -> float:
+        """What a part of the profile's times is multiplied by: from 1/8 to 8."""
+        return self._factors[pace]
 
-    def known(self, route: Route) -> bool:
+    def known(self, pace: Pace) -> bool:
         """Whether the factor rests on outcomes."""
-        return len(self._ratios[route]) >= _ENOUGH
+        return len(self._told[pace]) >= _ENOUGH
 
     def forecast(self, route: Route, rows: int, kv_tokens: int, terms: AssistTerms) -> Forecast:
-        """Predict an iteration."""
-        plain = super().forecast(route, rows, kv_tokens, terms)
-        return Forecast(route, plain.host_s * self.factor(route), plain.gpu_s)
+        """Predict an iteration; `plain_s` is what the profile says by itself."""
+        forecast = super().forecast(route, rows, kv_tokens, terms)
+        if route is Route.HOST:
+            corrected_s = forecast.host_s * self._factors[Pace.HOST]
+            return replace(forecast, host_s=corrected_s, plain_s=forecast.host_s)
+        plain = self._plain.forecast(route, rows, kv_tokens, terms)
+        return replace(forecast, plain_s=plain.host_s)
 
-    def observe(self, forecast: Forecast, measured_s: float) -> float:
-        """Take what came of a forecast; returns what it was before correction."""
-        route = forecast.route
-        plain_s = forecast.host_s / self.factor(route)
-        if plain_s > 0.0:
-            self._ratios[route].append(min(max(measured_s / plain_s, 1 / _BOUND), _BOUND))
-            if self.known(route):
-                self._factors[route] = statistics.median(self._ratios[route])
-        return plain_s
+    def cpu_stage_s(self, route: Route, rows: int, kv_tokens: int) -> float:
+        """What the CPU does for one micro-batch between two calls."""
+        factor = self._factors[Pace.HOST] * self._factors[Pace.ATTENTION]
+        return super().cpu_stage_s(route, rows, kv_tokens) * factor
+
+    def call_s(self, route: Route, boundary: int, rows: int) -> float:
+        """What the GPU does for one call of one micro-batch, on its own."""
+        return super().call_s(route, boundary, rows) * self._factors[Pace.DEVICE]
+
+    def link_s(self, rows: int) -> float:
+        """Both directions of one call."""
+        return super().link_s(rows) * self._factors[Pace.DEVICE]
+
+    def observe(self, forecast: Forecast, measured_s: float) -> None:
+        """Take what came of a forecast."""
+        if forecast.host_s <= 0.0 or math.isinf(forecast.host_s):
+            return
+        pace = forecast.pace
+        told = self._factors[pace] * measured_s / forecast.host_s
+        self._told[pace].append(min(max(told, 1 / _BOUND), _BOUND))
+        if self.known(pace):
+            self._factors[pace] = statistics.median(self._told[pace])
 
 
 class LivePolicy:
@@ -135,15 +159,16 @@ class LivePolicy:
         """Take the time that an iteration of this shape took."""
         self._clock_s += measured_s
         if shape.forecast is not None:
-            predicted_s = self._costs.observe(shape.forecast, measured_s)
-            self._drift.observe(self._clock_s, predicted_s, measured_s)
+            self._costs.observe(shape.forecast, measured_s)
+            self._drift.observe(self._clock_s, shape.forecast.plain_s, measured_s)
 
     def gauges(self) -> dict[str, float]:
         """Numbers for metrics."""
         return {
             **{f"route_{reason}_total": count for reason, count in self.decisions.items()},
-            "correction_host": self._costs.factor(Route.HOST),
-            "correction_assist": self._costs.factor(Route.ASSIST),
+            "correction_host": self._costs.factor(Pace.HOST),
+            "correction_attention": self._costs.factor(Pace.ATTENTION),
+            "correction_assist": self._costs.factor(Pace.DEVICE),
             "profile_drift": self._drift.ratio,
             "profile_wanted": self._drift.wanted,
         }
@@ -155,11 +180,10 @@ class LivePolicy:
         """
         assert shape.forecast is not None
         route = Route.ASSIST if shape.route is Route.HOST else Route.HOST
-        known = self._costs.known(route)
+        forecast = self._costs.forecast(route, len(kv_tokens), sum(kv_tokens), self._terms)
+        known = self._costs.known(forecast.pace)
         if self._iterations % (self._probe_every if known else _PROBE_UNKNOWN) >= _ENOUGH:
             return None
-        forecast = self._costs.forecast(route, len(kv_tokens), sum(kv_tokens), self._terms)
         if forecast.host_s > (_HOPELESS if known else _HOPELESS_UNKNOWN) * shape.forecast.host_s:
             return None
-        parts = 1 if route is Route.HOST else self._micro_batches
-        return HostShape(balanced_split(kv_tokens, parts), route, forecast)
+        return HostShape(balanced_split(kv_tokens, forecast.micro_batches), route, forecast)

@@ -5,6 +5,7 @@ away. A way is worth its price if the host tokens it gains exceed the device tok
 (`best_route`), with hysteresis so that the choice does not flap. It knows sizes, not requests.
 """
 
+import enum
 import math
 from dataclasses import dataclass
 
@@ -12,6 +13,17 @@ from dualpace.core.assist import AssistTerms
 from dualpace.scheduling.assist import assist_s
 from dualpace.scheduling.cost import GpuCosts, GpuWork, NodeCosts
 from dualpace.scheduling.route import Route
+
+
+class Pace(enum.Enum):
+    """Whose work rules the time of an iteration."""
+
+    HOST = enum.auto()
+    """The CPU's, with every stage its own."""
+    ATTENTION = enum.auto()
+    """The CPU's, with dense stages lent."""
+    DEVICE = enum.auto()
+    """The GPU's, or the way there and back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +34,12 @@ class Forecast:
     host_s: float
     gpu_s: float
     """GPU time taken."""
+    micro_batches: int = 1
+    """In how many the batch goes."""
+    pace: Pace = Pace.HOST
+    """What an iteration waits for, layer by layer."""
+    plain_s: float = 0.0
+    """`host_s` before correction, where somebody corrects."""
 
 
 class RouteCosts:
@@ -35,14 +53,28 @@ class RouteCosts:
     def forecast(self, route: Route, rows: int, kv_tokens: int, terms: AssistTerms) -> Forecast:
         """Predict an iteration of `rows` rows over `kv_tokens` KV tokens.
 
-        Per layer the slower of two paces rules: the CPU's work on all micro-batches, or one
-        micro-batch's way round, over CPU and GPU, which starts at a boundary of the GPU's own batch
-        and so ends at one. A lease that binds slows both down.
+        An idle GPU reads its weights for each micro-batch again, so small batches go in fewer:
+        whatever is fastest. A busy one has others to serve meanwhile, and gets as many as it may.
         """
         host = self._costs.host
         if route is Route.HOST:
             return Forecast(route, host.step_s(rows, kv_tokens), 0.0)
-        parts = min(self.micro_batches, rows)
+        most = min(self.micro_batches, rows)
+        if terms.sweep_s > 0.0:
+            return self._lent(route, most, rows, kv_tokens, terms)
+        ways = [self._lent(route, n, rows, kv_tokens, terms) for n in range(most, 0, -1)]
+        return min(ways, key=lambda way: way.host_s)
+
+    def _lent(
+        self, route: Route, parts: int, rows: int, kv_tokens: int, terms: AssistTerms
+    ) -> Forecast:
+        """Predict an iteration in `parts` micro-batches.
+
+        Per layer the slowest of three paces rules: the CPU's work on all of them, the work of a GPU
+        that does nothing else, or one micro-batch's way round, over CPU and GPU, which starts at a
+        boundary of the GPU's own batch and so ends at one. A lease that binds slows all down.
+        """
+        host = self._costs.host
         part = -(-rows // parts)
         cpu_s = self.cpu_stage_s(route, part, -(-kv_tokens // parts))
         call_s = self.call_s(route, 1, part)
@@ -51,10 +83,12 @@ class RouteCosts:
         last_s = self.call_s(route, layers, part)
         taken_s = self._taken_s(route, part, call_s, (parts - 1) * cpu_s, terms)
         gpu_s = parts * (layers * taken_s + last_s)
-        host_s = host.step_overhead_s + layers * max(parts * cpu_s, lap_s) + lap_s + last_s
+        device_s = lap_s if terms.sweep_s > 0.0 else max(lap_s, parts * call_s)
+        pace = Pace.ATTENTION if parts * cpu_s > device_s else Pace.DEVICE
+        host_s = host.step_overhead_s + layers * max(parts * cpu_s, device_s) + lap_s + last_s
         if terms.sweep_s > 0.0:
             host_s = max(host_s, gpu_s / terms.share) if terms.share > 0.0 else math.inf
-        return Forecast(route, host_s, gpu_s)
+        return Forecast(route, host_s, gpu_s, parts, pace)
 
     def _taken_s(
         self, route: Route, rows: int, alone_s: float, slack_s: float, terms: AssistTerms

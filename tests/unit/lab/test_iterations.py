@@ -37,6 +37,13 @@ def test_an_interval_is_measured_in_the_iterations_of_its_time() -> None:
     assert table.in_iterations(4, 7) == pytest.approx(3 / 2.5)
 
 
+def test_what_two_iterations_do_not_explain_is_told() -> None:
+    table = HostIterations([iteration(0, 1, 1), iteration(1, 2, 1), iteration(2, 4, 1)])
+    assert table.beyond_two(0.75, 4) == pytest.approx(0.25)  # it came too late for the second
+    assert table.beyond_two(1.5, 4) == 0.0
+    assert table.beyond_two(2, 4) == 0.0
+
+
 def test_iterations_last_until_the_next_one_unless_the_engine_was_idle() -> None:
     busy = [iteration(0, 1, 1), iteration(1.005, 2, 1), iteration(9, 10, 1)]
     assert over_predicted(busy, lambda i: 0.5 * i.rows) == pytest.approx((1.005 + 0.995) / 1.0)

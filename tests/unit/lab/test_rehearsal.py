@@ -34,6 +34,23 @@ def test_iterations_take_what_is_forecast(
     assert found.gpu_s <= 1.05 * forecast.gpu_s
 
 
+@pytest.mark.parametrize("micro_batches", [1, 2])
+@pytest.mark.parametrize(("rows", "context"), [(1, 64), (2, 1200), (8, 200), (32, 200), (64, 600)])
+def test_small_batches_go_to_an_idle_gpu_in_the_fewest_parts_that_pay(
+    micro_batches: int, rows: int, context: int
+) -> None:
+    """It reads its weights once for each part: two take twice as long where little else is done."""
+    terms = offer(COSTS.gpu, None, share=1.0)
+    routes = RouteCosts(COSTS, micro_batches=micro_batches)
+    forecast = routes.forecast(Route.ASSIST, rows, rows * context, terms)
+    found = Rehearsal(COSTS, routes, rows, context, None).run(6)
+    assert found.host_s == pytest.approx(forecast.host_s, rel=0.05)
+    alone = RouteCosts(COSTS, micro_batches=1).forecast(Route.ASSIST, rows, rows * context, terms)
+    assert forecast.host_s <= alone.host_s
+    if context * rows < 2000:
+        assert forecast.micro_batches == 1
+
+
 def test_two_micro_batches_ride_along_and_one_seldom_can() -> None:
     one, two = (
         Rehearsal(COSTS, RouteCosts(COSTS, micro_batches=n), 255, 1200, LOADS["decodes"]).run(6)

@@ -1,5 +1,6 @@
 """Routing learns: from wrong profiles, new profiles, noise and outliers."""
 
+import dataclasses
 import random
 from collections.abc import Iterable
 
@@ -49,11 +50,22 @@ def check_choices(policy: LivePolicy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "gpu"), [(1, 1), (3, 1), (1 / 3, 1), (1, 3), (1, 1 / 3), (3, 3), (3, 1 / 3)]
+    ("host", "gpu"),
+    [(1, 1), (3, 1), (1 / 3, 1), (1, 3), (1, 1 / 3), (3, 3), (3, 1 / 3), (1 / 3, 3)],
 )
 def test_a_wrong_profile_is_mended_within_200_steps(host: float, gpu: float) -> None:
     noise = random.Random(5)
     policy = LivePolicy(wrong(host, gpu))
+    policy.terms = IDLE
+    run(policy, (noise.choice(CELLS) for _ in range(200)), noise)
+    check_choices(policy)
+
+
+@pytest.mark.parametrize("sync_ms", [0.0, 0.003])
+def test_a_profile_that_forgets_a_part_of_each_call_is_mended(sync_ms: float) -> None:
+    """What is added to a call counts where the device rules the pace, and nowhere else."""
+    noise = random.Random(7)
+    policy = LivePolicy(dataclasses.replace(TRUE, assist_sync_ms=sync_ms))
     policy.terms = IDLE
     run(policy, (noise.choice(CELLS) for _ in range(200)), noise)
     check_choices(policy)
