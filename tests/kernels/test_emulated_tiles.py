@@ -4,6 +4,7 @@ Everything that test_tiles.py asks of amxbf16, and decode steps on it, in a proc
 emulator takes the place of the instructions that this processor lacks.
 """
 
+import platform
 import re
 import shutil
 import subprocess
@@ -11,8 +12,9 @@ import sys
 
 import pytest
 
-from dualpace.kernels import capabilities
+from dualpace.kernels import _native, capabilities
 
+INSTRUCTIONS = {"ldtilecfg", "tilerelease", "tilezero", "tileloadd", "tilestored", "tdpbf16ps"}
 NEEDED = "avx512bf16"
 
 
@@ -41,3 +43,13 @@ def test_the_instructions_pass_the_tests_of_tiles() -> None:
     assert emulated is not None
     assert int(emulated[1]) > 10_000
     assert "skipped" not in result.stdout
+
+
+@pytest.mark.skipif(
+    platform.machine() not in {"x86_64", "AMD64"}, reason="only x86-64 has the instructions"
+)
+@pytest.mark.skipif(not shutil.which("objdump"), reason="objdump is not installed")
+def test_the_instructions_are_compiled_on_any_machine() -> None:
+    command = ["objdump", "--disassemble", "--no-show-raw-insn", str(_native.__file__)]
+    code = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    assert set(re.findall(r"\t(\w+)", code)) >= INSTRUCTIONS

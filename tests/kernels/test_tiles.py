@@ -51,6 +51,9 @@ def test_rounds_as_the_manual_says(tiled: str, exponents: int, inputs: int) -> N
                 total, x[row, part].double().numpy(), weight[column, part].double().numpy()
             )
         assert out[row, column].item() == total
+    # The portable twin's vectors have no fused operation: they lose products that are subnormal.
+    if exponents < 60 or not tiled.startswith("portable"):
+        assert torch.equal(product(tiled, x[:3].contiguous(), weight), out[:3])
 
 
 @given(

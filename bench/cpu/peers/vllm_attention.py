@@ -88,7 +88,7 @@ def rate(cell: dict[str, Any], block_size: int) -> float:
         start = perf_counter()
         attend()
         seconds.append((perf_counter() - start) / len(caches))
-    kv_bytes = batch * context * kv_heads * head_dim * 2 * layer.element_size()
+    kv_bytes: int = batch * context * kv_heads * head_dim * 2 * layer.element_size()
     return kv_bytes / statistics.median(seconds) / 1e9
 
 
