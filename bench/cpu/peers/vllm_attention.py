@@ -89,7 +89,7 @@ def rate(cell: dict[str, Any], block_size: int) -> float:
         attend()
         seconds.append((perf_counter() - start) / len(caches))
     kv_bytes = batch * context * kv_heads * head_dim * 2 * layer.element_size()
-    return kv_bytes / statistics.median(seconds) / 1e9
+    return float(kv_bytes / statistics.median(seconds) / 1e9)
 
 
 def main() -> None:
