@@ -18,9 +18,10 @@ FORMATS = {
     "float32": (torch.float32, "float32"),
     "bfloat16": (torch.bfloat16, "auto"),
     "float16": (torch.float16, "auto"),
-    "int8": (torch.float32, "int8"),
+    "int8": (torch.bfloat16, "int8"),
 }
-"""Model and KV dtype, and the format that weights are packed in."""
+"""Model and KV dtype, and the format that weights are packed in. (OpenVINO's KV beside int8 weights
+is int8 as well, llama.cpp's float16.)"""
 
 
 class Engine:

@@ -88,8 +88,8 @@ def rate(cell: dict[str, Any], block_size: int) -> float:
         start = perf_counter()
         attend()
         seconds.append((perf_counter() - start) / len(caches))
-    kv_bytes: int = batch * context * kv_heads * head_dim * 2 * layer.element_size()
-    return kv_bytes / statistics.median(seconds) / 1e9
+    kv_bytes = batch * context * kv_heads * head_dim * 2 * layer.element_size()
+    return float(kv_bytes / statistics.median(seconds) / 1e9)
 
 
 def main() -> None:

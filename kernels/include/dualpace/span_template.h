@@ -69,28 +69,29 @@ DUALPACE_INLINE void with_heads(std::int64_t heads, const Work& work) {
 }
 
 // What is read `ahead` segments after segment `at`, where segments are counted in the order in
-// which they are read: the span's keys, its values, the keys that come next.
+// which they are read: the span's keys and values, then those of the span that comes next.
 template <class T>
 DUALPACE_INLINE RowRange<T> rows_ahead(const Span<T>& span, const SpanTask& task, int at,
                                        int ahead) {
-    const int size = span.segments.size;
-    const int wanted = at + ahead;
-    if (wanted < size) return {span.segments.items[wanted].keys, span.segments.items[wanted].count};
-    if (wanted < 2 * size) {
-        const Segment<T>& segment = span.segments.items[wanted - size];
-        return {segment.keys + task.value_offset, segment.count};
+    int wanted = at + ahead;
+    const SegmentList<T>* const lists[] = {&span.segments, &span.upcoming};
+    for (const SegmentList<T>* list : lists) {
+        if (wanted < 2 * list->size) {
+            const bool values = wanted >= list->size;
+            const Segment<T>& segment = list->items[values ? wanted - list->size : wanted];
+            return {segment.keys + (values ? task.value_offset : 0), segment.count};
+        }
+        wanted -= 2 * list->size;
     }
-    if (wanted - 2 * size >= span.upcoming.size) return {span.segments.items[0].keys, 0};
-    const Segment<T>& segment = span.upcoming.items[wanted - 2 * size];
-    return {segment.keys, segment.count};
+    return {span.segments.items[0].keys, 0};
 }
 
 // How many segments ahead memory is fetched.
 template <class T>
-DUALPACE_INLINE int segments_ahead(const Span<T>& span, std::int64_t head_dim) {
+DUALPACE_INLINE int segments_ahead(std::int64_t head_dim) {
     const std::int64_t bytes = kMaxSegmentKeys * head_dim * std::int64_t{sizeof(T)};
     const auto ahead = static_cast<int>(kAheadBytes / bytes);
-    return ahead < 1 ? 1 : ahead > span.segments.size ? span.segments.size : ahead;
+    return ahead < 1 ? 1 : ahead;
 }
 
 // The queries of some heads in the order in which multiply_pairs wants them.
@@ -129,7 +130,7 @@ void attend_bundle(const Span<T>& span, const SpanTask& task, std::int64_t first
         unzip_queries<V>(queries, heads, task.head_dim, unzipped);
         queries = unzipped;
     }
-    const int ahead = segments_ahead(span, task.head_dim);
+    const int ahead = segments_ahead<T>(task.head_dim);
     std::int64_t before = 0;
     for (int s = 0; s < span.segments.size; ++s) {
         const Segment<T>& segment = span.segments.items[s];

@@ -151,7 +151,8 @@ std::int64_t stretch_inputs(const MatrixView& matrix) {
 // All rows over one stretch of one or two panels.
 template <class V, class M, int kPanels>
 void multiply_stretch(const ProductTask& task, Block<M> block) {
-    constexpr int kMost = kPanels == 2 ? V::kMaxWideRows : V::kMaxRows;
+    constexpr int kNarrow = M::kSteps == 2 ? V::kMaxPairedRows : V::kMaxRows;
+    constexpr int kMost = kPanels == 2 ? V::kMaxWideRows : kNarrow;
     const typename M::X* x = block.x;
     float* tile = block.tile;
     std::int64_t blocks = (task.rows + kMost - 1) / kMost;

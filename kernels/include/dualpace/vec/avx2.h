@@ -15,6 +15,7 @@ struct Avx2 {
     static constexpr int kLanes = 8;
     static constexpr int kColumns[4] = {8, 4, 4, 2};
     static constexpr int kMaxRows = 6;
+    static constexpr int kMaxPairedRows = 5;
     static constexpr int kMaxWideRows = 3;
 
     using F = __m256;

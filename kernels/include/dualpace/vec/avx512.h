@@ -15,6 +15,7 @@ struct Avx512 {
     static constexpr int kLanes = 16;
     static constexpr int kColumns[4] = {8, 8, 4, 4};
     static constexpr int kMaxRows = 12;
+    static constexpr int kMaxPairedRows = 12;
     static constexpr int kMaxWideRows = 12;
 
     using F = __m512;

@@ -11,8 +11,10 @@ struct Generic : Portable<8> {
     // How many columns of values each pass of attention keeps in registers, by number of query
     // heads (1 to 4).
     static constexpr int kColumns[4] = {4, 2, 2, 1};
-    // Most rows of a product's block, of one panel and of two.
+    // Most rows of a product's block, of one panel and of two; and of one whose weights are loaded
+    // in pairs, which takes a register more.
     static constexpr int kMaxRows = 3;
+    static constexpr int kMaxPairedRows = 3;
     static constexpr int kMaxWideRows = 1;
 };
 
