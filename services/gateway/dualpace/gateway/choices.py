@@ -84,6 +84,8 @@ class Choice:
     call_parser: CallParser | None
     scores: list[TokenLogprobs] = field(default_factory=list)
     """Of the prompt's tokens from the second on, if they were asked for."""
+    waited_s: float | None = None
+    """Before the engines began with it, once they said so."""
     finish: Finish | None = None
     num_tokens: int = 0
     tokens_by_engine: Counter[Engine] = field(default_factory=Counter)

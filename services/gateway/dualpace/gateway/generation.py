@@ -13,6 +13,7 @@ from dualpace.gateway.backend import (
     GeneratedToken,
     GenerationEnd,
     GenerationEvent,
+    GenerationStart,
     ScoredPrompt,
 )
 
@@ -39,7 +40,7 @@ class NodeGeneration:
         return self._done
 
     async def __aiter__(self) -> AsyncIterator[GenerationEvent]:
-        """Yield the prompt's scores if asked for, tokens in order, then one GenerationEnd."""
+        """Yield the start, the prompt's scores if asked for, tokens in order, one GenerationEnd."""
         while True:
             event = await self._ready.get()
             yield event
@@ -66,7 +67,7 @@ class NodeGeneration:
         elif isinstance(event, PromptLogprobs):
             self._take_scores(event)
         elif isinstance(event, StartEvent):
-            return
+            self._ready.put_nowait(GenerationStart(event.waited_s))
         elif event.reason in (FinishReason.STOP, FinishReason.LENGTH):
             self._end = (event.end_position, GenerationEnd(event.reason, event.message))
         else:

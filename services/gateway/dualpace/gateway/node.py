@@ -146,6 +146,8 @@ class NodeBackend:
             priority=params.priority,
             prompt_logprobs=params.prompt_logprobs,
             trace=current_trace.get(),
+            first_token_target_s=params.first_token_target_s,
+            token_target_s=params.token_target_s,
         )
         self._clients[Engine.GPU].send(Submit(request, prompt))
         generation = NodeGeneration(request.request_id, len(prompt), self._abandon)

@@ -97,7 +97,8 @@ def extras(choice: Choice, options: ReplyOptions) -> dict[str, Any]:
     if not options.x_dualpace:
         return {}
     counts = {engine.name.lower(): choice.tokens_by_engine[engine] for engine in Engine}
-    return {"x_dualpace": {"tokens": counts}}
+    waited_ms = None if choice.waited_s is None else round(choice.waited_s * 1000, 3)
+    return {"x_dualpace": {"tokens": counts, "queue_ms": waited_ms}}
 
 
 def finish_fields(
