@@ -160,7 +160,8 @@ class FakeGeneration:
         position = len(self.prompt) + self.num_tokens
         engine = Engine(self.num_tokens % 2)  # as if the request moved at every step
         self.num_tokens += 1
-        return GeneratedToken(position, token_id, engine, self._logprobs(token_id))
+        assisted = self.num_tokens % 4 == 2  # every other one of the cpu-engine's
+        return GeneratedToken(position, token_id, engine, self._logprobs(token_id), assisted)
 
     def _prompt_scores(self) -> tuple[TokenLogprobs, ...]:
         """Return made-up figures: the prompt's token at -0.25, second of those listed."""

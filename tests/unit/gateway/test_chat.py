@@ -216,6 +216,7 @@ def test_who_made_the_tokens_can_be_seen(serve: Serve, stream: bool) -> None:
     by_engine = [Engine(i % 2) for i in range(generation.num_tokens)]  # the fake's rule
     assert last["choices"][0]["x_dualpace"] == {
         "tokens": {"gpu": by_engine.count(Engine.GPU), "cpu": by_engine.count(Engine.CPU)},
+        "assisted": 1,
         "queue_ms": 250.0,
     }
     assert "x_dualpace" not in server.chat("Hi").json()["choices"][0]

@@ -39,6 +39,8 @@ class GeneratedToken:
     token_id: int
     engine: Engine
     logprobs: TokenLogprobs | None = None
+    assisted: bool = False
+    """Whether the gpu-engine computed the dense stages of the host's iteration that made it."""
 
 
 @dataclass(frozen=True, slots=True)

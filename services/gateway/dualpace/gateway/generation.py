@@ -80,7 +80,9 @@ class NodeGeneration:
         if event.position < self._next:
             return
         maker = other_engine(engine) if event.repeat else engine
-        token = GeneratedToken(event.position, event.token_id, maker, event.logprobs)
+        token = GeneratedToken(
+            event.position, event.token_id, maker, event.logprobs, event.assisted
+        )
         self._early.setdefault(event.position, token)
         while self._next in self._early:
             self._ready.put_nowait(self._early.pop(self._next))
