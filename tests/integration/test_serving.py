@@ -14,6 +14,7 @@ import httpx2
 import psutil
 import pytest
 from openai import BadRequestError, OpenAI
+from prometheus_client.parser import text_string_to_metric_families
 
 from dualpace.testing.gold import TOLERANCE, GoldPrompt, smollm2_prompts, tiny_model
 from dualpace.testing.otlp_collector import Collector, http_collector
@@ -111,9 +112,37 @@ def test_the_openai_client_gets_a_sensible_answer(node: ServedNode) -> None:
             stream_options={"include_usage": True},
         )
         chunks = list(stream)
+        response = client.responses.create(model=model, input=QUESTION, temperature=0)  # type: ignore[arg-type]
     text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
-    assert text == whole.choices[0].message.content
+    assert text == whole.choices[0].message.content == response.output_text
     assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens  # type: ignore[union-attr]
+
+
+def test_how_long_a_request_waited_and_took_is_told(node: ServedNode) -> None:
+    def read() -> dict[str, float]:
+        """Every sample of one series, by name."""
+        text = httpx2.get(f"{node.url}/metrics", timeout=10).text
+        families = text_string_to_metric_families(text)
+        return {sample.name: sample.value for family in families for sample in family.samples}
+
+    before = read()
+    [choice] = complete(node, prompt="x", max_tokens=8, ignore_eos=True, x_dualpace=True)["choices"]
+    waited_ms = choice["x_dualpace"]["queue_ms"]
+    assert 0 <= waited_ms < 60_000
+
+    def grown(name: str) -> float:
+        return read()[f"vllm:{name}"] - before[f"vllm:{name}"]
+
+    parts = ("request_queue_time", "request_prefill_time", "request_decode_time")
+    for part in (*parts, "request_inference_time", "e2e_request_latency"):
+        assert grown(f"{part}_seconds_count") == 1
+    assert grown("request_queue_time_seconds_sum") == pytest.approx(waited_ms / 1000, abs=1e-5)
+    assert grown("request_prefill_time_seconds_sum") > 0
+    total = sum(grown(f"{part}_seconds_sum") for part in parts)
+    assert total <= grown("e2e_request_latency_seconds_sum")
+    # Engines report a few times a second.
+    wait_for(lambda: grown("iteration_tokens_total_sum") >= 8, 10.0, lambda: node.log)
+    assert grown("iteration_tokens_total_count") >= 8
 
 
 def test_a_seed_gives_the_same_text_on_every_engine(node: ServedNode) -> None:

@@ -25,6 +25,7 @@ def complete(node: ServedNode, prompt: GoldPrompt, max_tokens: int | None = None
         "temperature": 0,
         "ignore_eos": True,
         "return_token_ids": True,
+        "x_dualpace": True,
     }
     response = httpx2.post(f"{node.url}/v1/completions", json=fields, timeout=120)
     assert response.status_code == 200, response.text
@@ -48,6 +49,9 @@ def test_greedy_tokens_equal_gold(node: ServedNode) -> None:
         answers = list(pool.map(lambda prompt: complete(node, prompt), prompts))
     for answer, prompt in zip(answers, prompts, strict=True):
         assert prompt.first_wrong_step(answer["token_ids"]) is None
+        told = answer["x_dualpace"]
+        assert told["assisted"] <= told["tokens"]["cpu"]
+    assert sum(answer["x_dualpace"]["assisted"] for answer in answers) > 10
     wait_for(lambda: node.gauges()["cpu", "assist_iterations_total"] > 10, 10, lambda: node.log)
     wait_for(lambda: node.gauges()["gpu", "assist_calls_total"] > 300, 10, lambda: node.log)
 

@@ -91,6 +91,8 @@ class TokenEvent:
     logprobs: TokenLogprobs | None = None
     repeat: bool = False
     """Whether the other engine made this token, and this one says it again in taking over."""
+    assisted: bool = False
+    """Whether the gpu-engine computed the dense stages of the host's iteration that made it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,6 +190,7 @@ def encode_events(events: Iterable[EngineEvent]) -> pb.EngineMessage:
             out.token.position = event.position
             out.token.token_id = event.token_id
             out.token.repeat = event.repeat
+            out.token.assisted = event.assisted
             if event.logprobs is not None:
                 _encode_logprobs(event.logprobs, out.token.logprobs)
         elif isinstance(event, FinishEvent):
@@ -236,7 +237,13 @@ def _decode_event(event: pb.EngineEvent, gateway_id: int) -> EngineEvent:
         token = event.token
         logprobs = _decode_logprobs(token.logprobs) if token.HasField("logprobs") else None
         return TokenEvent(
-            gateway_id, token.request_id, token.position, token.token_id, logprobs, token.repeat
+            gateway_id,
+            token.request_id,
+            token.position,
+            token.token_id,
+            logprobs,
+            token.repeat,
+            token.assisted,
         )
     if body == "finish":
         end = event.finish

@@ -273,6 +273,7 @@ class HostScheduler:
                 position,
                 sample.token_id,
                 sample.logprobs,
+                assisted=sample.assisted,
             )
         )
         reason = sequence.request.finish_reason(sequence.num_tokens, sample.token_id)

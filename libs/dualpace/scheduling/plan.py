@@ -153,6 +153,8 @@ class Sample:
     request_id: int
     token_id: int
     logprobs: TokenLogprobs | None = None
+    assisted: bool = False
+    """Whether the other engine computed the dense stages of its iteration."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from dualpace.gateway.backend import (
     GenerationEnd,
     GenerationEvent,
     GenerationParams,
+    GenerationStart,
     NodeInfo,
     ScoredPrompt,
 )
@@ -29,6 +30,13 @@ class Pause:
     """Nothing comes for a while."""
 
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The engine begins with the request, which has waited so long."""
+
+    waited_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +59,7 @@ class Break:
     error: Exception | None
 
 
-Step = int | Pause | Hold | End | Break
+Step = int | Start | Pause | Hold | End | Break
 """An int is a token id."""
 
 Script = Callable[[tuple[int, ...], GenerationParams], Iterable[Step]]
@@ -103,6 +111,9 @@ class FakeGeneration:
                 if isinstance(step, int):
                     yield self._token(step)
                     end = self._end_after(step)
+                elif isinstance(step, Start):
+                    yield GenerationStart(step.waited_s)
+                    end = None
                 else:
                     end = await self._other(step)
                 if self._cancelled.is_set():
@@ -149,7 +160,8 @@ class FakeGeneration:
         position = len(self.prompt) + self.num_tokens
         engine = Engine(self.num_tokens % 2)  # as if the request moved at every step
         self.num_tokens += 1
-        return GeneratedToken(position, token_id, engine, self._logprobs(token_id))
+        assisted = self.num_tokens % 4 == 2  # every other one of the cpu-engine's
+        return GeneratedToken(position, token_id, engine, self._logprobs(token_id), assisted)
 
     def _prompt_scores(self) -> tuple[TokenLogprobs, ...]:
         """Return made-up figures: the prompt's token at -0.25, second of those listed."""

@@ -1,12 +1,16 @@
 """POST /v1/chat/completions, whole and streamed."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from dualpace.core.request import Engine
 from dualpace.gateway.backend import GenerationParams
+from dualpace.gateway.chat_template import ChatTemplate
 from dualpace.gateway.model import ServedModel, served_model
-from dualpace.testing.fake_backend import Pause, Script, Step, always
-from tests.unit.gateway.conftest import CORPUS, Serve, chunks_of, ids_of
+from dualpace.testing.fake_backend import Pause, Script, Start, Step, always
+from tests.unit.gateway.conftest import CORPUS, LiveServer, Serve, chunks_of, ids_of
 
 EOS = 2
 ANSWER = CORPUS[16]
@@ -205,13 +209,15 @@ def test_streamed_log_probabilities_and_ids_lose_no_token(
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_who_made_the_tokens_can_be_seen(serve: Serve, stream: bool) -> None:
-    server = serve(always(1000, 1000, 1000, 1000, EOS))
+    server = serve(always(Start(0.25), 1000, 1000, 1000, 1000, EOS))
     response = server.chat("Hi", x_dualpace=True, stream=stream)
     last = chunks_of(response)[-1] if stream else response.json()
     [generation] = server.backend.generations
     by_engine = [Engine(i % 2) for i in range(generation.num_tokens)]  # the fake's rule
     assert last["choices"][0]["x_dualpace"] == {
-        "tokens": {"gpu": by_engine.count(Engine.GPU), "cpu": by_engine.count(Engine.CPU)}
+        "tokens": {"gpu": by_engine.count(Engine.GPU), "cpu": by_engine.count(Engine.CPU)},
+        "assisted": 1,
+        "queue_ms": 250.0,
     }
     assert "x_dualpace" not in server.chat("Hi").json()["choices"][0]
 
@@ -234,3 +240,44 @@ def test_a_templates_own_words_reach_the_client(serve: Serve, demo_model: Served
     assert response.status_code == 400
     assert "Conversation roles must alternate" in response.json()["error"]["message"]
     assert response.json()["error"]["param"] == "messages"
+
+
+def prompt_text(server: LiveServer, model: ServedModel, **fields: Any) -> str:
+    """Return what the engines got as the prompt."""
+    response = server.chat("Hi", **fields)
+    assert response.status_code == 200, response.text
+    return model.tokenizer.decode(list(server.backend.generations[-1].prompt))
+
+
+@pytest.mark.parametrize(
+    ("source", "fields", "expected"),
+    [
+        ("{{ reasoning_effort }}", {"reasoning_effort": "high"}, "high"),
+        ("{{ reasoning_effort }}", {"reasoning_effort": "none"}, "none"),
+        ("{{ enable_thinking }}", {"reasoning_effort": "low"}, "True"),
+        ("{{ enable_thinking }}", {"reasoning_effort": "none"}, "False"),
+        (
+            "{{ enable_thinking }}",
+            {"reasoning_effort": "low", "chat_template_kwargs": {"enable_thinking": False}},
+            "False",
+        ),
+        ("{{ enable_thinking is defined }}", {}, "False"),
+        (
+            "{% for d in documents %}{{ d.title }}:{{ d.text }};{% endfor %}",
+            {"documents": [{"title": "a", "text": "b"}, {"text": "c"}]},
+            "a:b;:c;",
+        ),
+    ],
+)
+def test_templates_get_what_they_know_of(
+    serve: Serve, demo_model: ServedModel, source: str, fields: dict[str, Any], expected: str
+) -> None:
+    model = replace(demo_model, template=ChatTemplate(source, {}))
+    server = serve(always(EOS), model=model)
+    assert prompt_text(server, model, **fields) == expected
+    if "reasoning_effort" in fields:
+        effort = {"effort": fields.pop("reasoning_effort")}
+        body = {"input": "Hi", "reasoning": effort, **fields}
+        assert server.post("/v1/responses", body).status_code == 200
+        first, second = server.backend.generations
+        assert first.prompt == second.prompt

@@ -33,13 +33,14 @@ def disconnects(server: LiveServer) -> dict[str, float]:
 
 
 def by_label(server: LiveServer, prefix: str) -> dict[str, float]:
-    """Return a metric's values by its first label."""
+    """Return a metric's values that are not 0, by the label after the prefix."""
     page = server.client.get("/metrics").text
     lines = [line for line in page.splitlines() if line.startswith(prefix)]
-    return {
+    values = {
         line.removeprefix(prefix).partition('"')[0]: float(line.rpartition(" ")[2])
         for line in lines
     }
+    return {label: value for label, value in values.items() if value}
 
 
 def leave_once(server: LiveServer, connection: socket.socket, state: str) -> None:
@@ -91,7 +92,7 @@ def test_when_some_choices_have_ended(serve: Serve, stream: bool) -> None:
     wait_until(lambda: server.backend.generations[2].num_cancels == 1)
     server.assert_at_rest()
     assert [g.num_cancels for g in server.backend.generations] == [0, 1, 1]
-    ends = by_label(server, 'vllm:request_success_total{finished_reason="')
+    ends = by_label(server, 'vllm:request_success_total{engine="0",finished_reason="')
     assert ends == {"stop": 2, "abort": 1}
 
 

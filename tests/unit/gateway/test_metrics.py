@@ -8,8 +8,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dualpace.core.request import Engine, FinishReason
 from dualpace.gateway import metric_names as names
-from dualpace.testing.fake_backend import End, FakeBackend, Hold, Pause, always
+from dualpace.testing.fake_backend import End, FakeBackend, Hold, Pause, Start, always
 from tests.unit.gateway.conftest import LiveServer, Serve
+from tests.unit.gateway.vllm_names import COMMON, FAMILIES
 
 EOS = 2
 
@@ -57,6 +58,91 @@ def test_gauges_that_pickers_read_have_exactly_one_series(
     for name in (names.REQUESTS_RUNNING, names.REQUESTS_WAITING, names.KV_CACHE_USAGE):
         assert families[name].type == "gauge"
         assert len(families[name].samples) == 1
+
+
+BUSY = gauges(
+    {
+        "running": 3, "waiting": 5, "compiling": 2, "free_blocks": 30, "total_blocks": 40,
+        "block_size": 16, "preemptions_total": 4, "tokens_total": 70,
+        "iteration_tokens_le_8": 2, "iteration_tokens_le_64": 1,
+    },
+    {
+        "running": 5, "evictions_total": 3, "free_blocks": 0, "total_blocks": 10,
+        "tokens_total": 9, "iteration_tokens_le_1": 1, "iteration_tokens_le_8": 1,
+    },
+)  # fmt: skip
+
+
+def test_vllms_metrics_are_all_there_once_with_their_types(serve: Serve) -> None:
+    server = serve(backend=BUSY)
+    server.chat("Hi")
+    families = scrape(server)
+    for name, (kind, labels) in FAMILIES.items():
+        family = families[name]
+        assert family.type == kind, name
+        series = [
+            tuple(sorted((k, v) for k, v in sample.labels.items() if k != "le"))
+            for sample in family.samples
+            if not sample.name.endswith(("_sum", "_bucket"))
+        ]
+        assert series, name
+        assert len(series) == len(set(series)), name
+        if labels <= COMMON or name.endswith("_info"):
+            assert len(series) == 1, name
+        assert all(labels <= {key for key, _ in one} for one in series), name
+    ours = {name for name in families if name.startswith("vllm:")}
+    assert ours == set(FAMILIES)
+
+
+def test_what_engines_count_is_told_as_vllm_would(serve: Serve) -> None:
+    families = scrape(serve(backend=BUSY))
+    assert value(families, "vllm:num_requests_waiting_by_reason", reason="capacity") == 3
+    assert value(families, "vllm:num_requests_waiting_by_reason", reason="deferred") == 2
+    assert value(families, "vllm:num_preemptions_total") == 7
+    assert value(families, "vllm:cache_config_info", block_size="16", num_gpu_blocks="40") == 1
+    assert value(families, "vllm:iteration_tokens_total_count") == 5
+    assert value(families, "vllm:iteration_tokens_total_sum") == 79
+    for bound, count in (("1.0", 1), ("8.0", 4), ("32.0", 4), ("64.0", 5), ("+Inf", 5)):
+        assert value(families, "vllm:iteration_tokens_total_bucket", le=bound) == count
+    assert not any("iteration_tokens" in name for name in families if "engine" in name)
+
+
+def test_the_parts_of_a_generations_time_add_up(serve: Serve) -> None:
+    server = serve(
+        always(Pause(0.08), Start(0.05), Pause(0.04), 1000, Pause(0.02), 1001, Pause(0.02), 1002,
+               Pause(0.05), End(FinishReason.LENGTH))
+    )  # fmt: skip
+    body = server.complete("Hi", max_tokens=9).json()
+    families = scrape(server)
+
+    def total(name: str) -> float:
+        assert value(families, f"vllm:{name}_count") == 1
+        return value(families, f"vllm:{name}_sum")
+
+    queue = total("request_queue_time_seconds")
+    prefill = total("request_prefill_time_seconds")
+    decode = total("request_decode_time_seconds")
+    assert queue == 0.05
+    assert prefill >= 0.07
+    assert decode >= 0.04
+    assert total("request_inference_time_seconds") == pytest.approx(prefill + decode)
+    assert total("request_time_per_output_token_seconds") == pytest.approx(decode / 2)
+    first = total("time_to_first_token_seconds")
+    assert first >= queue + prefill - 0.001
+    assert total("e2e_request_latency_seconds") >= first + decode + 0.05
+    assert total("request_prompt_tokens") == body["usage"]["prompt_tokens"]
+    assert total("request_generation_tokens") == body["usage"]["completion_tokens"] == 3
+
+
+def test_a_single_token_has_no_time_per_token_and_unknown_waits_are_not_made_up(
+    serve: Serve,
+) -> None:
+    server = serve(always(EOS))
+    server.chat("Hi")
+    families = scrape(server)
+    for name in ("time_per_output_token", "queue_time", "prefill_time", "inference_time"):
+        assert value(families, f"vllm:request_{name}_seconds_count") == 0
+    assert value(families, "vllm:request_decode_time_seconds_count") == 1
 
 
 def test_running_and_waiting_are_summed_and_kv_usage_is_the_gpus(serve: Serve) -> None:

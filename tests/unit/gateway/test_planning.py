@@ -8,6 +8,7 @@ from dualpace.gateway.errors import ApiError
 from dualpace.gateway.model import SamplingDefaults, ServedModel, served_model
 from dualpace.gateway.planning import (
     ChoicePlan,
+    Timing,
     chat_limit,
     check_choice_count,
     completion_limit,
@@ -18,6 +19,7 @@ from dualpace.gateway.prompts import TokenizedPrompt
 from dualpace.gateway.protocol.chat import ChatRequest
 from dualpace.gateway.protocol.completions import CompletionRequest
 
+TIMING = Timing(-4, 1.5, 0.1)
 INFO = NodeInfo(max_model_len=100, vocab_size=1000, max_request_bytes=1 << 16)
 
 
@@ -35,6 +37,7 @@ def plan(
         prompt_param="prompt",
         limit=completion_limit(request),
         logprobs=request.logprobs,
+        timing=TIMING,
         model=model,
         info=INFO,
     )
@@ -145,6 +148,7 @@ def test_tokens_outside_the_vocabulary_are_refused(plain_model: ServedModel, bad
             prompt_param="prompt",
             limit=completion_limit(request),
             logprobs=None,
+            timing=TIMING,
             model=plain_model,
             info=INFO,
         )
@@ -170,7 +174,6 @@ def test_adjustments_are_made_only_where_something_is_adjusted(plain_model: Serv
             logit_bias={"5": -100, "007": 1.5},
             allowed_token_ids=[9, 5, 9],
             min_tokens=3,
-            priority=-4,
         ),
     )
     assert adjusted.params.sampling.adjustments == LogitAdjustments(
@@ -180,7 +183,6 @@ def test_adjustments_are_made_only_where_something_is_adjusted(plain_model: Serv
         allowed_token_ids=(9, 5),
         min_tokens=3,
     )
-    assert adjusted.params.priority == -4
 
 
 def test_the_publishers_repetition_penalty_holds_unless_the_client_has_one(
@@ -203,3 +205,10 @@ def test_prompts_are_cut_only_as_far_as_asked(
 ) -> None:
     request = completion(truncate_prompt_tokens=wanted, max_tokens=max_tokens)
     assert kept_tokens(request, completion_limit(request), INFO.max_model_len) == kept
+
+
+def test_engines_are_told_when_to_serve(plain_model: ServedModel) -> None:
+    [planned] = plan(plain_model, completion())
+    params = planned.params
+    told = (params.priority, params.first_token_target_s, params.token_target_s)
+    assert told == (TIMING.priority, TIMING.first_token_target_s, TIMING.token_target_s)

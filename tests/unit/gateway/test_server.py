@@ -83,7 +83,7 @@ def wait_for_stream(process: Process) -> tuple[threading.Thread, list[str]]:
     assert httpx2.get(process.url + "/livez", timeout=20).status_code == 200
     wait_until(lambda: httpx2.get(process.url + "/readyz").status_code == 200)
     thread, lines = process.stream()
-    wait_until(lambda: 'total{model_name="bytes"} 0' not in metrics(process))
+    wait_until(lambda: not metrics(process).endswith(" 0.0"))
     return thread, lines
 
 

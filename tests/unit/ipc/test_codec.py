@@ -50,7 +50,9 @@ LOGPROBS = st.builds(
 )
 GATEWAY = st.just(77)
 EVENT = st.one_of(
-    st.builds(TokenEvent, GATEWAY, ID, COUNT, COUNT, st.none() | LOGPROBS),
+    st.builds(
+        TokenEvent, GATEWAY, ID, COUNT, COUNT, st.none() | LOGPROBS, st.booleans(), st.booleans()
+    ),
     st.builds(FinishEvent, GATEWAY, ID, COUNT, st.sampled_from(FinishReason), st.text()),
     st.builds(PromptLogprobs, GATEWAY, ID, COUNT, st.lists(LOGPROBS, max_size=5).map(tuple)),
     st.builds(StartEvent, GATEWAY, ID, st.floats(0, 1e6)),

@@ -165,18 +165,20 @@ class TokenLogprobs(_message.Message):
     def __init__(self, chosen: _Optional[float] = ..., top: _Optional[_Iterable[_Union[AlternativeToken, _Mapping]]] = ..., rank: _Optional[int] = ...) -> None: ...
 
 class TokenEvent(_message.Message):
-    __slots__ = ("request_id", "position", "token_id", "logprobs", "repeat")
+    __slots__ = ("request_id", "position", "token_id", "logprobs", "repeat", "assisted")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     REPEAT_FIELD_NUMBER: _ClassVar[int]
+    ASSISTED_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     position: int
     token_id: int
     logprobs: TokenLogprobs
     repeat: bool
-    def __init__(self, request_id: _Optional[int] = ..., position: _Optional[int] = ..., token_id: _Optional[int] = ..., logprobs: _Optional[_Union[TokenLogprobs, _Mapping]] = ..., repeat: _Optional[bool] = ...) -> None: ...
+    assisted: bool
+    def __init__(self, request_id: _Optional[int] = ..., position: _Optional[int] = ..., token_id: _Optional[int] = ..., logprobs: _Optional[_Union[TokenLogprobs, _Mapping]] = ..., repeat: _Optional[bool] = ..., assisted: _Optional[bool] = ...) -> None: ...
 
 class FinishEvent(_message.Message):
     __slots__ = ("request_id", "end_position", "reason", "message")

@@ -168,4 +168,4 @@ class AssistedStep:
 def _outcome(row: HostRow, result: AssistResult) -> Sample | Failure:
     if result.token_id is None:
         return Failure(row.request_id, result.message, result.reason)
-    return Sample(row.request_id, result.token_id, result.logprobs)
+    return Sample(row.request_id, result.token_id, result.logprobs, assisted=True)

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from dualpace.core.clock import Clock
 from dualpace.core.iteration_log import Iteration, IterationLog
+from dualpace.core.iteration_tokens import IterationTokens
 from dualpace.core.messages import (
     Ask,
     Begin,
@@ -109,7 +110,7 @@ class CpuEngine:
         self._session: int | None = None
         """The handoff session with the gpu-engine, as far as the inbox has told."""
         self._device_left_s: float | None = None
-        self._tokens = 0
+        self._tokens = IterationTokens()
         self._gateways: set[int] = set()
         """Those that have said what they want."""
         resumed = resume_from(arena, scheduler)
@@ -149,7 +150,7 @@ class CpuEngine:
             self.scheduler.apply(self._runner.execute(plan, self._interruption))
             if self._lockstep is not None:
                 self._lockstep.end()
-            self._tokens += len(plan.rows)
+            self._tokens.count(len(plan.rows))
             self._note(plan, began_s)
             self._tracer.advanced(plan)
         self._publish()
@@ -170,7 +171,8 @@ class CpuEngine:
             "parked": self.scheduler.num_parked,
             "resumed_total": self._resumed,
             "steps_total": self._pulse.steps,
-            "tokens_total": self._tokens,
+            "tokens_total": self._tokens.total,
+            **self._tokens.gauges(),
             "device_connected": self._session is not None,
             **self._borrower.gauges(),
             **self._runner.gauges(),

@@ -24,6 +24,10 @@ class GenerationParams:
     """Lower is sooner."""
     prompt_logprobs: int | None = None
     """How many alternatives to report for each prompt token; None: no report."""
+    first_token_target_s: float = 0.0
+    """When the first token is due, from now; of one priority, what is due first goes first."""
+    token_target_s: float | None = None
+    """Between later tokens; None: no target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,8 @@ class GeneratedToken:
     token_id: int
     engine: Engine
     logprobs: TokenLogprobs | None = None
+    assisted: bool = False
+    """Whether the gpu-engine computed the dense stages of the host's iteration that made it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,14 @@ class ScoredPrompt:
 
 
 @dataclass(frozen=True, slots=True)
+class GenerationStart:
+    """The engines begin to compute the prompt; comes before everything else, and once."""
+
+    waited_s: float
+    """Since they were given the request."""
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationEnd:
     """Always the last event of a generation."""
 
@@ -54,7 +68,7 @@ class GenerationEnd:
     """For ERROR and REFUSED: a sentence that may be shown to the client."""
 
 
-GenerationEvent = ScoredPrompt | GeneratedToken | GenerationEnd
+GenerationEvent = GenerationStart | ScoredPrompt | GeneratedToken | GenerationEnd
 
 
 class Generation(Protocol):
@@ -64,7 +78,7 @@ class Generation(Protocol):
     """
 
     def __aiter__(self) -> AsyncIterator[GenerationEvent]:
-        """Yield the prompt's scores if asked for, tokens in order, then one GenerationEnd."""
+        """Yield the start, the prompt's scores if asked for, tokens in order, one GenerationEnd."""
         ...
 
     def cancel(self) -> None:

@@ -95,6 +95,10 @@ class ChatTemplate:
         """Others would silently leave tools out."""
         self.knows_calls = "tool_calls" in source
         """Others would silently leave out what the assistant called before."""
+        self.knows_documents = "documents" in source
+        self.knows_effort = "reasoning_effort" in source
+        self.knows_thinking = "enable_thinking" in source
+        """A switch in place of grades of effort."""
 
     def render(
         self,
@@ -102,6 +106,7 @@ class ChatTemplate:
         *,
         max_characters: int,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, str]] | None = None,
         add_generation_prompt: bool = True,
         variables: Mapping[str, Any] | None = None,
     ) -> str:
@@ -115,7 +120,7 @@ class ChatTemplate:
             **self._special_tokens,
             "messages": messages,
             "tools": tools,
-            "documents": None,
+            "documents": documents,
             "add_generation_prompt": add_generation_prompt,
         }
         try:

@@ -84,9 +84,13 @@ class Choice:
     call_parser: CallParser | None
     scores: list[TokenLogprobs] = field(default_factory=list)
     """Of the prompt's tokens from the second on, if they were asked for."""
+    waited_s: float | None = None
+    """Before the engines began with it, once they said so."""
     finish: Finish | None = None
     num_tokens: int = 0
     tokens_by_engine: Counter[Engine] = field(default_factory=Counter)
+    num_assisted: int = 0
+    """Of the cpu-engine's tokens, those whose dense stages the gpu-engine computed."""
     num_calls: int = 0
     _pending: list[ChosenToken] = field(default_factory=list)
     _num_characters: int = 0
@@ -104,6 +108,7 @@ class Choice:
             return None
         self.num_tokens += 1
         self.tokens_by_engine[token.engine] += 1
+        self.num_assisted += token.assisted
         self._last_token_id = token.token_id
         chosen = ChosenToken(token.token_id, self._num_characters, token.logprobs)
         self._pending.append(chosen)

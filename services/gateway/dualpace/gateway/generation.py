@@ -16,6 +16,7 @@ from dualpace.gateway.backend import (
     GeneratedToken,
     GenerationEnd,
     GenerationEvent,
+    GenerationStart,
     ScoredPrompt,
 )
 
@@ -66,7 +67,7 @@ class NodeGeneration:
         return self._done
 
     async def __aiter__(self) -> AsyncIterator[GenerationEvent]:
-        """Yield the prompt's scores if asked for, tokens in order, then one GenerationEnd."""
+        """Yield the start, the prompt's scores if asked for, tokens in order, one GenerationEnd."""
         while True:
             event = await self._ready.get()
             yield event
@@ -93,7 +94,7 @@ class NodeGeneration:
         elif isinstance(event, PromptLogprobs):
             self._take_scores(event)
         elif isinstance(event, StartEvent):
-            return
+            self._ready.put_nowait(GenerationStart(event.waited_s))
         elif event.reason in (FinishReason.STOP, FinishReason.LENGTH):
             self._end = (event.end_position, GenerationEnd(event.reason, event.message))
         else:
@@ -107,7 +108,9 @@ class NodeGeneration:
             return
         self.waiting_since_s = None
         maker = other_engine(engine) if event.repeat else engine
-        token = GeneratedToken(event.position, event.token_id, maker, event.logprobs)
+        token = GeneratedToken(
+            event.position, event.token_id, maker, event.logprobs, event.assisted
+        )
         self._early.setdefault(event.position, token)
         while self._next in self._early:
             token = self._early.pop(self._next)

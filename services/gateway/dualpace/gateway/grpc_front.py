@@ -23,11 +23,12 @@ from dualpace.gateway.deadline import Deadlines
 from dualpace.gateway.errors import ApiError, from_exception, unauthorized
 from dualpace.gateway.grpc_messages import Answer, chat_body, completion_body, is_chat
 from dualpace.gateway.keys import ANYBODY, Client
-from dualpace.gateway.metrics import RequestObserver
+from dualpace.gateway.observer import RequestObserver
 from dualpace.gateway.preparing import Preparation
 from dualpace.gateway.prompt_tokens import chat_tokens, completion_tokens
 from dualpace.gateway.request_trace import RequestTrace, request_trace, traced
 from dualpace.gateway.serving import Gateway, Terms, generate
+from dualpace.gateway.urgency import urgency_of
 from dualpace.gateway.validation import parse_chat, parse_completion
 from dualpace.tracing import names
 
@@ -110,7 +111,8 @@ class InferenceService:
         arrival_s = gateway.clock.now()
         with gateway.lifecycle.running():
             meter = gateway.metering.meter(await self._admit(context), {})
-            preparation = Preparation(gateway, _waited)
+            urgency = urgency_of(_text_metadata(context), gateway.settings.objectives)
+            preparation = Preparation(gateway, _waited, urgency)
             if is_chat(request):
                 parsed = parse_chat(chat_body(request))
                 name = gateway.served_name(parsed.model)
@@ -124,7 +126,9 @@ class InferenceService:
                 meter=meter,
                 deadlines=Deadlines(gateway.settings.first_token_timeout_s, left or None),
             )
-            observer = RequestObserver(gateway.metrics, gateway.clock, arrival_s, len(choices))
+            observer = RequestObserver(
+                gateway.metrics, gateway.clock, arrival_s, len(choices), urgency
+            )
             trace = request_trace()
             if trace is not None:
                 trace.prepared(name, choices, stream=True)

@@ -160,6 +160,8 @@ class NodeBackend:
             priority=params.priority,
             prompt_logprobs=params.prompt_logprobs,
             trace=current_trace.get(),
+            first_token_target_s=params.first_token_target_s,
+            token_target_s=params.token_target_s,
         )
         return self._running.begin(request, prompt)
 

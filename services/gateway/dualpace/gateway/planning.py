@@ -46,6 +46,16 @@ class ChoicePlan:
     """False: only the prompt was asked for; an engine makes one token at least."""
 
 
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """When a request is to be served."""
+
+    priority: int
+    """Lower is sooner."""
+    first_token_target_s: float
+    token_target_s: float | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenLimit:
     """How many tokens a request may generate, and which field said so."""
@@ -99,6 +109,7 @@ def plan_choices(
     logprobs: int | None,
     prompt_logprobs: int | None = None,
     grammar: OutputGrammar | None = None,
+    timing: Timing,
     model: ServedModel,
     info: NodeInfo,
 ) -> tuple[ChoicePlan, ...]:
@@ -116,8 +127,10 @@ def plan_choices(
                 max_tokens=max(1, max_tokens),
                 stop_token_ids=stop_token_ids,
                 sampling=replace(sampling, seed=(seed + index) % _SEEDS),
-                priority=request.priority,
+                priority=timing.priority,
                 prompt_logprobs=prompt_logprobs,
+                first_token_target_s=timing.first_token_target_s,
+                token_target_s=timing.token_target_s,
             )
             plans.append(
                 ChoicePlan(
@@ -194,6 +207,8 @@ def _check_size(plan: ChoicePlan, info: NodeInfo) -> None:
             priority=params.priority,
             prompt_logprobs=params.prompt_logprobs,
             trace=_ANY_TRACE,
+            first_token_target_s=params.first_token_target_s,
+            token_target_s=params.token_target_s,
         )
     )
     if size > info.max_request_bytes:

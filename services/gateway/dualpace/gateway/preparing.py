@@ -7,11 +7,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from dualpace.gateway.chat_template import ChatTemplate
 from dualpace.gateway.choices import Choice, TextOptions, start_choices
 from dualpace.gateway.errors import invalid
 from dualpace.gateway.output_grammar import OutputGrammar, call_grammar, output_grammar
 from dualpace.gateway.planning import (
     ChoicePlan,
+    Timing,
     chat_limit,
     check_choice_count,
     completion_limit,
@@ -24,6 +26,7 @@ from dualpace.gateway.protocol.completions import CompletionRequest
 from dualpace.gateway.protocol.generation import GenerationRequest
 from dualpace.gateway.serving import Gateway
 from dualpace.gateway.tools.dialect import Dialect
+from dualpace.gateway.urgency import Urgency
 
 T = TypeVar("T")
 
@@ -41,10 +44,14 @@ class Preparation:
     """
 
     def __init__(
-        self, gateway: Gateway, wait: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]]
+        self,
+        gateway: Gateway,
+        wait: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]],
+        urgency: Urgency,
     ) -> None:
         self._gateway = gateway
         self._wait = wait
+        self._urgency = urgency
 
     async def chat(self, request: ChatRequest) -> list[Choice]:
         """Return the choices of a conversation, none begun. Raises ApiError."""
@@ -52,7 +59,9 @@ class Preparation:
         check_choice_count(request, 1, gateway.settings.max_choices)
         info = gateway.lifecycle.node_info()
         tools = self._tools(request)
-        options = chat_options(request, info.max_model_len, with_tools=tools is not None)
+        options = chat_options(
+            request, info.max_model_len, gateway.model.template, with_tools=tools is not None
+        )
         prompt = await self._wait(
             gateway.prompts.chat(request.messages, info.max_model_len, options)
         )
@@ -67,6 +76,7 @@ class Preparation:
             logprobs=chat_logprobs(request),
             prompt_logprobs=request.prompt_logprobs,
             grammar=grammar,
+            timing=self._timing(request),
             model=gateway.model,
             info=info,
         )
@@ -92,10 +102,18 @@ class Preparation:
             logprobs=request.logprobs,
             prompt_logprobs=_prompt_logprobs(request),
             grammar=await self._form(request),
+            timing=self._timing(request),
             model=gateway.model,
             info=info,
         )
         return self._choices(request, plans, None)
+
+    def _timing(self, request: GenerationRequest) -> Timing:
+        """Return when the request is to be served, as engines are told."""
+        target_s = self._urgency.first_token_s
+        if target_s is None:
+            target_s = self._gateway.settings.first_token_target_s
+        return Timing(self._urgency.priority_of(request), target_s, self._urgency.token_s)
 
     async def _form(self, request: GenerationRequest) -> OutputGrammar | None:
         """Return the grammar that the text must follow, written in a thread."""
@@ -136,8 +154,10 @@ class Preparation:
         return start_choices(plans, model.token_text, options)
 
 
-def chat_options(request: ChatRequest, max_model_len: int, *, with_tools: bool) -> ChatOptions:
-    """Return how a conversation becomes a prompt."""
+def chat_options(
+    request: ChatRequest, max_model_len: int, template: ChatTemplate | None, *, with_tools: bool
+) -> ChatOptions:
+    """Return how a conversation becomes a prompt. Raises ApiError 400."""
     generation_prompt = request.add_generation_prompt
     if generation_prompt is None:
         generation_prompt = not request.continue_final_message
@@ -146,11 +166,38 @@ def chat_options(request: ChatRequest, max_model_len: int, *, with_tools: bool) 
         add_generation_prompt=generation_prompt,
         continue_final_message=request.continue_final_message,
         tools=[tool.for_template() for tool in tools] if tools else None,
-        template_variables=request.chat_template_kwargs,
+        documents=_documents(request, template),
+        template_variables={**_effort(request, template), **request.chat_template_kwargs},
         encoding=EncodingOptions(
             request.add_special_tokens, kept_tokens(request, chat_limit(request), max_model_len)
         ),
     )
+
+
+def _documents(request: ChatRequest, template: ChatTemplate | None) -> list[dict[str, str]] | None:
+    """Return the documents for the template; one that does not know them would drop them."""
+    if not request.documents:
+        return None
+    if template is not None and not template.knows_documents:
+        message = "the model's chat template knows no documents; put them into a message"
+        raise invalid("documents", message, "unsupported_model")
+    return [document.model_dump() for document in request.documents]
+
+
+def _effort(request: ChatRequest, template: ChatTemplate | None) -> dict[str, Any]:
+    """Return the variables that tell a template how much the model is to think."""
+    effort = request.reasoning_effort
+    if effort is None or template is None:
+        return {}
+    variables: dict[str, Any] = {}
+    if template.knows_effort:
+        variables["reasoning_effort"] = effort
+    if template.knows_thinking:
+        variables["enable_thinking"] = effort != "none"
+    if not variables and effort != "none":
+        message = "the model's chat template knows of no reasoning; leave it out, or say 'none'"
+        raise invalid("reasoning_effort", message, "unsupported_model")
+    return variables
 
 
 def chat_logprobs(request: ChatRequest) -> int | None:

@@ -12,7 +12,7 @@ async def chat_tokens(gateway: Gateway, request: ChatRequest) -> tuple[int, ...]
     gateway.served_name(request.model)
     max_model_len = gateway.lifecycle.node_info().max_model_len
     with_tools = bool(request.tools) and request.tool_choice != "none"
-    options = chat_options(request, max_model_len, with_tools=with_tools)
+    options = chat_options(request, max_model_len, gateway.model.template, with_tools=with_tools)
     prompt = await gateway.prompts.chat(request.messages, max_model_len, options)
     return prompt.token_ids
 

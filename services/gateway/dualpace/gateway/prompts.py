@@ -52,6 +52,7 @@ class ChatOptions:
     continue_final_message: bool = False
     """The text ends with the last message's content, which the model then continues."""
     tools: Sequence[Mapping[str, Any]] | None = None
+    documents: Sequence[Mapping[str, str]] | None = None
     template_variables: Mapping[str, Any] = field(default_factory=dict)
     encoding: EncodingOptions = EncodingOptions(add_special_tokens=False)
     """By default without special tokens: templates write them, and a second BOS does harm."""
@@ -120,6 +121,7 @@ class PromptBuilder:
                 told,
                 max_characters=limit,
                 tools=options.tools,
+                documents=options.documents,
                 add_generation_prompt=options.add_generation_prompt,
                 variables=options.template_variables,
             )

@@ -12,7 +12,12 @@ from starlette.responses import Response
 
 from dualpace.core.clock import Clock
 from dualpace.gateway.admission import AdmissionQueue
-from dualpace.gateway.backend import GeneratedToken, GenerationEnd, ScoredPrompt
+from dualpace.gateway.backend import (
+    GeneratedToken,
+    GenerationEnd,
+    GenerationStart,
+    ScoredPrompt,
+)
 from dualpace.gateway.choices import Choice, Delta
 from dualpace.gateway.deadline import Deadlines, client_timeout_s
 from dualpace.gateway.disconnect import while_connected
@@ -28,13 +33,15 @@ from dualpace.gateway.json_body import read_json_object
 from dualpace.gateway.keys import KeyFile
 from dualpace.gateway.lifecycle import Lifecycle
 from dualpace.gateway.metering import Meter, Metering
-from dualpace.gateway.metrics import Metrics, RequestObserver
+from dualpace.gateway.metrics import Metrics
 from dualpace.gateway.model import ServedModel
+from dualpace.gateway.observer import RequestObserver
 from dualpace.gateway.presentation import Events, Presentation
 from dualpace.gateway.prompts import PromptBuilder
 from dualpace.gateway.request_trace import request_trace
 from dualpace.gateway.settings import GatewaySettings
 from dualpace.gateway.sse import EventStream
+from dualpace.gateway.urgency import Urgency, urgency_of
 from dualpace.tracing import Tracing
 
 T = TypeVar("T")
@@ -71,6 +78,7 @@ class Job:
     choices: list[Choice]
     presentation: Presentation
     stream: bool
+    urgency: Urgency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +123,10 @@ class Exchange:
         self._state = "waiting"
         return body
 
+    def urgency(self) -> Urgency:
+        """Return how urgent the headers call the request. Raises ApiError 400."""
+        return urgency_of(self._request.headers, self._gateway.settings.objectives)
+
     def name(self, request_id: str | None) -> None:
         """Use the client's id for this request in the response, unless its header had one."""
         if request_id is not None and self._request.state.request_id is None:
@@ -134,7 +146,7 @@ class Exchange:
             ),
         )
         observer = RequestObserver(
-            gateway.metrics, gateway.clock, self._arrival_s, len(job.choices)
+            gateway.metrics, gateway.clock, self._arrival_s, len(job.choices), job.urgency
         )
         trace = request_trace()
         if trace is not None:
@@ -165,6 +177,7 @@ async def generate(
         await terms.meter.prompt(_prompt_tokens(choices))
         with gateway.admission.entered(plans) as waiting:
             async with GenerationGroup(gateway.lifecycle.backend, plans) as group:
+                observer.submitted()
                 with (
                     gateway.lifecycle.running(),
                     gateway.lifecycle.abortable(group),
@@ -172,8 +185,8 @@ async def generate(
                 ):
                     async for index, event in group:
                         choice = choices[index]
-                        if isinstance(event, ScoredPrompt):
-                            choice.scored(event)
+                        if isinstance(event, (GenerationStart, ScoredPrompt)):
+                            _note(choice, event, observer)
                             continue
                         waiting.begun(index)
                         first_token.came()
@@ -192,6 +205,15 @@ async def generate(
     finally:
         observer.over(choices)
         terms.meter.generated(sum(choice.num_tokens for choice in choices))
+
+
+def _note(choice: Choice, event: GenerationStart | ScoredPrompt, observer: RequestObserver) -> None:
+    """Take what comes before the first token."""
+    if isinstance(event, GenerationStart):
+        choice.waited_s = event.waited_s
+        observer.started(choice.plan.index, event.waited_s)
+    else:
+        choice.scored(event)
 
 
 def _take(

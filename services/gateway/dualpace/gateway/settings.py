@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from dualpace.core.errors import SettingsError
+from dualpace.core.request import MAX_TARGET_S
 from dualpace.core.service import ServiceSettings
 from dualpace.core.settings import require, setting
 from dualpace.gateway.tools.dialect import DIALECT_NAMES
+from dualpace.gateway.urgency import objectives_from_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +28,9 @@ class GatewaySettings(ServiceSettings):
         " name.",
         default=None,
     )
+    strict_fields: bool = setting(
+        "Whether fields that nobody knows are refused, and not left alone.", default=False
+    )
     max_body_bytes: int = setting("Size of the largest request body.", default=8 * 1024 * 1024)
     body_timeout_s: float = setting("How long a client may take to send its request.", default=60.0)
     max_waiting_generations: int = setting(
@@ -35,6 +41,15 @@ class GatewaySettings(ServiceSettings):
     )
     first_token_timeout_s: float = setting(
         "How long a request may wait for its first token before it ends with 504.", default=600.0
+    )
+    first_token_target_s: float = setting(
+        "When the first token of a request that says nothing of it is due; what is due first goes"
+        " first.",
+        default=5.0,
+    )
+    inference_objectives: str = setting(
+        "Priorities of llm-d's objectives, as name=priority,…; higher is sooner. Others have 0.",
+        default="",
     )
     api_keys_file: str | None = setting(
         "JSON file of the keys that clients need, and their limits; read again when it changes."
@@ -95,6 +110,14 @@ class GatewaySettings(ServiceSettings):
             "first_token_timeout_s",
         ):
             require(getattr(self, name) > 0, f"{name} must be positive")
+        require(
+            0 <= self.first_token_target_s <= MAX_TARGET_S,
+            f"first_token_target_s: {self.first_token_target_s} is not in 0..{MAX_TARGET_S:g}",
+        )
+        try:
+            objectives_from_text(self.inference_objectives)
+        except ValueError as error:
+            raise SettingsError(f"inference_objectives: {error}") from None
         for name in ("ping_interval_s", "engine_timeout_s", "engine_wait_s"):
             require(getattr(self, name) > 0, f"{name} must be positive")
         require(self.drain_grace_s >= 0, "drain_grace_s must not be negative")
@@ -107,6 +130,11 @@ class GatewaySettings(ServiceSettings):
             self.served_model_name is None or all(self.model_names),
             "served_model_name: names are separated by single commas",
         )
+
+    @property
+    def objectives(self) -> dict[str, int]:
+        """The priorities of objectives, by name; higher is sooner."""
+        return objectives_from_text(self.inference_objectives)
 
     @property
     def model_names(self) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ class TokenTallies(Collector):
 
     def __init__(self, model_name: str, bounds_s: Sequence[float]) -> None:
         """bounds_s: upper bounds of the histogram's buckets, rising; the last one is added."""
-        self._model_name = model_name
+        self._labels = (model_name, names.VLLM_ENGINE)
         self._bounds_s = tuple(bounds_s)
         self._tokens = dict.fromkeys(Engine, 0)
         self._gaps = [0] * (len(self._bounds_s) + 1)
@@ -45,9 +45,9 @@ class TokenTallies(Collector):
         generated = CounterMetricFamily(
             names.GENERATION_TOKENS,
             "Generated tokens that count towards usage.",
-            labels=("model_name",),
+            labels=names.VLLM_LABELS,
         )
-        generated.add_metric((self._model_name,), sum(self._tokens.values()))
+        generated.add_metric(self._labels, sum(self._tokens.values()))
         yield generated
         by_engine = CounterMetricFamily(
             names.TOKENS, "Generated tokens by engine.", labels=("engine",)
@@ -56,11 +56,11 @@ class TokenTallies(Collector):
             by_engine.add_metric((engine.name.lower(),), count)
         yield by_engine
         gaps = HistogramMetricFamily(
-            names.ITL, "Between tokens of a generation.", labels=("model_name",)
+            names.ITL, "Between tokens of a generation.", labels=names.VLLM_LABELS
         )
         bounds = [*map(str, self._bounds_s), "+Inf"]
         gaps.add_metric(
-            (self._model_name,),
+            self._labels,
             buckets=[
                 (bound, float(n)) for bound, n in zip(bounds, accumulate(self._gaps), strict=True)
             ],

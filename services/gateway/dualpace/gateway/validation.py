@@ -24,19 +24,19 @@ M = TypeVar("M", bound=BaseModel)
 R = TypeVar("R", bound=CommonRequest)
 
 
-def parse_chat(body: Mapping[str, Any]) -> ChatRequest:
-    """Validate a chat request. Raises ApiError 400."""
-    return _parse(ChatRequest, body, unsupported.CHAT, (*rules.CHAT, *rules.TOOLS))
+def parse_chat(body: Mapping[str, Any], *, strict: bool = False) -> ChatRequest:
+    """Validate a chat request. Raises ApiError 400; if strict, for fields that nobody knows too."""
+    return _parse(ChatRequest, body, unsupported.CHAT, (*rules.CHAT, *rules.TOOLS), strict)
 
 
-def parse_completion(body: Mapping[str, Any]) -> CompletionRequest:
-    """Validate a completion request. Raises ApiError 400."""
-    return _parse(CompletionRequest, body, unsupported.COMPLETIONS, rules.COMPLETIONS)
+def parse_completion(body: Mapping[str, Any], *, strict: bool = False) -> CompletionRequest:
+    """Validate a completion request. Raises ApiError 400, as above."""
+    return _parse(CompletionRequest, body, unsupported.COMPLETIONS, rules.COMPLETIONS, strict)
 
 
-def parse_responses(body: Mapping[str, Any]) -> ResponsesRequest:
-    """Validate a request for a response. Raises ApiError 400."""
-    return _parse(ResponsesRequest, body, unsupported.RESPONSES, rules.RESPONSES)
+def parse_responses(body: Mapping[str, Any], *, strict: bool = False) -> ResponsesRequest:
+    """Validate a request for a response. Raises ApiError 400, as above."""
+    return _parse(ResponsesRequest, body, unsupported.RESPONSES, rules.RESPONSES, strict)
 
 
 def parse_model(model: type[M], body: Mapping[str, Any]) -> M:
@@ -52,10 +52,11 @@ def _parse(
     body: Mapping[str, Any],
     neutral: unsupported.Neutral,
     table: Sequence[rules.Rule[R]],
+    strict: bool,
 ) -> R:
     unsupported.refuse_unsupported(body, neutral)
     request = parse_model(model, body)
-    unsupported.log_unknown(body, model.model_fields, neutral)
+    unsupported.note_unknown(body, model.model_fields, neutral, strict=strict)
     rules.check(request, table)
     return request
 

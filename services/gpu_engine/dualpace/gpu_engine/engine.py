@@ -12,6 +12,7 @@ from typing import Protocol, get_args
 
 from dualpace.core.clock import Clock
 from dualpace.core.iteration_log import Iteration, IterationLog
+from dualpace.core.iteration_tokens import IterationTokens
 from dualpace.core.messages import (
     Ask,
     Begin,
@@ -103,7 +104,7 @@ class GpuEngine:
         self._session: int | None = None
         """The handoff session with the cpu-engine, as far as the inbox has told."""
         self._pulse = Pulse(arena.heartbeat(Engine.GPU), gateways, clock, self.gauges)
-        self._tokens = 0
+        self._tokens = IterationTokens()
         self._handoffs = 0
         self._returns = 0
 
@@ -121,7 +122,7 @@ class GpuEngine:
                 self._lockstep.begin()
             self.scheduler.apply(plan, self._runner.execute(plan))
             self._lender.ran(plan, self._clock.now() - started_s)
-            self._tokens += plan.num_tokens
+            self._tokens.count(plan.num_tokens)
             self._returns += len(plan.copies_in)
             self._note(plan, started_s)
             self._look()
@@ -147,17 +148,20 @@ class GpuEngine:
         return {
             "running": len(state.running),
             "waiting": len(state.waiting) + len(self._compiling),
+            "compiling": len(self._compiling),
             "away": len(state.away),
             "sequences": len(state.sequences) + len(self._compiling),
             "free_blocks": state.free_device_blocks,
             "total_blocks": state.total_device_blocks,
+            "block_size": state.limits.block_size,
             "free_slots": state.free_device_slots,
             "total_slots": state.total_device_slots,
             "preemptions_total": state.preemptions,
             "handoffs_total": self._handoffs,
             "returns_total": self._returns,
             "steps_total": self._pulse.steps,
-            "tokens_total": self._tokens,
+            "tokens_total": self._tokens.total,
+            **self._tokens.gauges(),
             "host_connected": state.host.connected,
             **self._lender.gauges(),
         }

@@ -53,6 +53,13 @@ class ChatMessage(StrictModel):
         return calls
 
 
+class Document(StrictModel):
+    """Something to answer from; templates that know documents say where it stands."""
+
+    title: str = ""
+    text: str
+
+
 class ChatRequest(GenerationRequest):
     """A conversation to continue."""
 
@@ -68,6 +75,10 @@ class ChatRequest(GenerationRequest):
     tool_choice: ToolChoice = None
     """Unset: auto with tools, none without."""
     parallel_tool_calls: OnFlag = True
+    documents: list[Document] | None = Field(default=None, fail_fast=True)
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
+        None
+    )
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
 
     @field_validator("messages")

@@ -138,7 +138,7 @@ class TextConfig(StrictModel):
 class Reasoning(StrictModel):
     """How much a model thinks; thoughts are not summed up here, so `auto` asks for nothing."""
 
-    effort: str | None = None
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     summary: Literal["auto"] | None = None
 
 

@@ -1,4 +1,4 @@
-"""Fields of the dialect that change the output and are not supported yet.
+"""Fields of the dialect that change the output and are not supported.
 
 Each has values under which it changes nothing; these pass. Any other value is refused: an answer
 that silently ignores what was asked for is worse than none. Fields in neither table nor model are
@@ -22,13 +22,12 @@ _BOTH: Neutral = {
     "best_of": (),
     "chat_template": (),
     "detokenize": (True,),
-    "documents": ([],),
     "early_stopping": (False,),
     "kv_transfer_params": ({},),
     "length_penalty": (1,),
     "logits_processors": ([],),
     "prompt_embeds": (),
-    "spaces_between_special_tokens": (True,),
+    "spaces_between_special_tokens": (True, False),
     "structural_tag": (),
     "thinking_token_budget": (),
     "use_beam_search": (False,),
@@ -43,11 +42,12 @@ CHAT: Neutral = _BOTH | {
     "modalities": (["text"],),
     "mm_processor_kwargs": ({},),
     "prediction": (),
-    "reasoning_effort": (),
+    "verbosity": ("medium",),
     "web_search_options": (),
 }
 
 COMPLETIONS: Neutral = _BOTH | {
+    "documents": ([],),
     "suffix": ("",),
 }
 
@@ -77,11 +77,19 @@ def refuse_unsupported(body: Mapping[str, object], neutral: Neutral) -> None:
             raise _unsupported(name, value)
 
 
-def log_unknown(body: Mapping[str, object], known: Mapping[str, object], neutral: Neutral) -> None:
-    """Write the names of fields that nothing reads to the debug log; never their values."""
+def note_unknown(
+    body: Mapping[str, object], known: Mapping[str, object], neutral: Neutral, *, strict: bool
+) -> None:
+    """Write the names of fields that nothing reads to the debug log; never their values.
+
+    Raises ApiError 400 for the first of them if they are to be refused.
+    """
     unknown = sorted(
         shorten(name, 64) for name in body if name not in known and name not in neutral
     )
+    if unknown and strict:
+        name = next(name for name in body if name not in known and name not in neutral)
+        raise invalid(name[:64], "is not known here", "unsupported_parameter")
     if unknown:
         log.debug("fields ignored: %s", ", ".join(unknown[:_MAX_LOGGED_NAMES]))
 
@@ -92,4 +100,5 @@ def _same(value: object, harmless: object) -> bool:
 
 def _unsupported(name: str, value: object) -> ApiError:
     shown = f" (got {shorten(value)})" if isinstance(value, bool | int | float) else ""
-    return invalid(name[:64], f"is not supported yet{shown}; leave it out", "unsupported_parameter")
+    instead = "use structured_outputs" if name.startswith("guided_") else "leave it out"
+    return invalid(name[:64], f"is not supported{shown}; {instead}", "unsupported_parameter")

@@ -93,11 +93,13 @@ def ending(choice: Choice, options: ReplyOptions) -> dict[str, Any]:
 
 
 def extras(choice: Choice, options: ReplyOptions) -> dict[str, Any]:
-    """Return `x_dualpace`, if it was asked for: who generated a choice that has ended."""
+    """Return `x_dualpace`, if it was asked for: how a choice that has ended was generated."""
     if not options.x_dualpace:
         return {}
     counts = {engine.name.lower(): choice.tokens_by_engine[engine] for engine in Engine}
-    return {"x_dualpace": {"tokens": counts}}
+    waited_ms = None if choice.waited_s is None else round(choice.waited_s * 1000, 3)
+    told = {"tokens": counts, "assisted": choice.num_assisted, "queue_ms": waited_ms}
+    return {"x_dualpace": told}
 
 
 def finish_fields(

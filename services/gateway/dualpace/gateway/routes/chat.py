@@ -14,9 +14,11 @@ async def chat_completions(gateway: Gateway, http_request: Request) -> Response:
     """Continue a conversation."""
     exchange = Exchange(gateway, http_request)
     with exchange.running():
-        request = parse_chat(await exchange.body())
+        body = await exchange.body()
+        request = parse_chat(body, strict=gateway.settings.strict_fields)
         exchange.name(request.request_id)
+        urgency = exchange.urgency()
         name = gateway.served_name(request.model)
-        choices = await Preparation(gateway, exchange.while_connected).chat(request)
+        choices = await Preparation(gateway, exchange.while_connected, urgency).chat(request)
         options = reply_options(gateway, request, "chatcmpl-", name, chat_logprobs(request))
-        return await exchange.answer(job_for(request, choices, ChatReply(options)))
+        return await exchange.answer(job_for(request, choices, ChatReply(options), urgency))

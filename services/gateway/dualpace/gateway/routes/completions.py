@@ -14,10 +14,12 @@ async def completions(gateway: Gateway, http_request: Request) -> Response:
     """Continue prompts."""
     exchange = Exchange(gateway, http_request)
     with exchange.running():
-        request = parse_completion(await exchange.body())
+        body = await exchange.body()
+        request = parse_completion(body, strict=gateway.settings.strict_fields)
         exchange.name(request.request_id)
+        urgency = exchange.urgency()
         name = gateway.served_name(request.model)
-        choices = await Preparation(gateway, exchange.while_connected).completion(request)
+        choices = await Preparation(gateway, exchange.while_connected, urgency).completion(request)
         options = reply_options(gateway, request, "cmpl-", name, request.logprobs)
         reply = CompletionReply(options, echo=request.echo)
-        return await exchange.answer(job_for(request, choices, reply))
+        return await exchange.answer(job_for(request, choices, reply, urgency))

@@ -7,6 +7,7 @@ from dualpace.gateway.chunks import Chunks
 from dualpace.gateway.protocol.generation import GenerationRequest, StreamOptions
 from dualpace.gateway.replies.common import Reply, ReplyOptions, new_id
 from dualpace.gateway.serving import Gateway, Job
+from dualpace.gateway.urgency import Urgency
 
 
 def reply_options(
@@ -25,7 +26,11 @@ def reply_options(
     )
 
 
-def job_for(request: GenerationRequest, choices: Sequence[Choice], reply: Reply) -> Job:
+def job_for(
+    request: GenerationRequest, choices: Sequence[Choice], reply: Reply, urgency: Urgency
+) -> Job:
     """Return the request as a job."""
     presentation = Chunks(choices, reply, request.stream_options or StreamOptions())
-    return Job(choices=list(choices), presentation=presentation, stream=request.stream)
+    return Job(
+        choices=list(choices), presentation=presentation, stream=request.stream, urgency=urgency
+    )

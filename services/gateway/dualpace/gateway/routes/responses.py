@@ -16,13 +16,14 @@ async def responses(gateway: Gateway, http_request: Request) -> Response:
     exchange = Exchange(gateway, http_request)
     with exchange.running(), in_own_words():
         body = await exchange.body()
-        request = parse_responses(body)
+        request = parse_responses(body, strict=gateway.settings.strict_fields)
         chat = parse_chat(chat_body(request, body))
         exchange.name(request.request_id)
+        urgency = exchange.urgency()
         name = gateway.served_name(request.model)
-        [choice] = await Preparation(gateway, exchange.while_connected).chat(chat)
+        [choice] = await Preparation(gateway, exchange.while_connected, urgency).chat(chat)
         options = reply_options(gateway, chat, "resp_", name, chat_logprobs(chat))
         presentation = ResponsePresentation(request, choice, options)
         return await exchange.answer(
-            Job(choices=[choice], presentation=presentation, stream=request.stream)
+            Job(choices=[choice], presentation=presentation, stream=request.stream, urgency=urgency)
         )
