@@ -173,7 +173,7 @@ def test_odd_and_superfluous_gauges_do_not_spoil_the_page(serve: Serve) -> None:
     assert value(families, "dualpace_engine_fine", engine="gpu") == 1
     assert value(families, "dualpace_engine_connected", engine="gpu") == 1
     ours = [name for name in families if name.startswith("dualpace_engine_")]
-    assert len(ours) <= 64 + 2
+    assert len(ours) <= 128 + 2
 
 
 def test_requests_and_their_tokens_are_counted(serve: Serve) -> None:

@@ -16,7 +16,7 @@ from dualpace.gateway.backend import Backend, EngineState
 log = logging.getLogger(__name__)
 
 _REPORTED_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_MAX_REPORTED = 64
+_MAX_REPORTED = 128
 _TAKEN = frozenset({names.ENGINE_CONNECTED, names.ENGINE_HEARTBEAT_AGE})
 
 

@@ -118,7 +118,7 @@ class NodeBackend:
                 heartbeat_age_s=(
                     now - self._last_sign_s[engine] if engine in self._last_sign_s else None
                 ),
-                gauges=self._gauges.get(engine, {}) | self._own_gauges(engine),
+                gauges=self._own_gauges(engine) | self._gauges.get(engine, {}),
             )
             for engine, client in self._clients.items()
         }
