@@ -7,7 +7,7 @@ host, and the dense ones lent to an emulated GPU in another process. Then a poli
 profile and runs iterations of random cells; what it would choose in each is held against the times
 measured before and after. The same with profiles in which one side is wrong by a factor. A policy
 *holds* when its way is the faster one in 95 % of the cells, and nowhere more than 10 % slower than
-the best. A cell whose two medians are closer than their uncertainty is a tie: either way counts as
+the best. A cell in which the measurement does not tell them apart is a tie: either way counts as
 the faster one. The last line is one JSON object; times are milliseconds.
 """
 
@@ -61,20 +61,30 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Both ways of a cell, in seconds: medians, and by how much their difference may be off."""
+    """Both ways of a cell: median seconds, and how their ratio came out.
+
+    The ratio is that of neighbouring runs, so that a machine that is faster or slower for a while
+    does not count.
+    """
 
     times: Mapping[Route, float]
-    uncertainty: float
+    log_ratio: float
+    """Of host over assist, the median."""
+    error: float
+    """Twice its standard error."""
 
     @property
     def tie(self) -> bool:
         """Whether the measurement does not tell which is faster."""
-        return abs(self.times[Route.HOST] - self.times[Route.ASSIST]) < self.uncertainty
+        return abs(self.log_ratio) < self.error
+
+    def over_best(self, route: Route) -> float:
+        """Return a way's time over that of the faster one; 1 in a tie."""
+        best = Route.ASSIST if self.log_ratio > 0 else Route.HOST
+        return 1.0 if self.tie or route is best else math.exp(abs(self.log_ratio))
 
 
 Times = Mapping[Cell, Measured]
-
-
 Samples = Mapping[Cell, Mapping[Route, Sequence[float]]]
 
 
@@ -99,8 +109,9 @@ def measured(*passes: Samples) -> Times:
     for cell in passes[0]:
         kept = {route: [s for one in passes for s in one[cell][route]] for route in _ROUTES}
         medians = {route: statistics.median(taken) for route, taken in kept.items()}
-        errors = [_error_of_median(taken) for taken in kept.values()]
-        times[cell] = Measured(medians, 2 * math.hypot(*errors))
+        pairs = zip(kept[Route.HOST], kept[Route.ASSIST], strict=True)
+        ratios = [math.log(host / assist) for host, assist in pairs]
+        times[cell] = Measured(medians, statistics.median(ratios), 2 * _error_of_median(ratios))
     return times
 
 
@@ -130,12 +141,9 @@ def choices(policy: LivePolicy, cells: Iterable[Cell]) -> Choices:
 
 def judge(chosen: Choices, times: Times) -> Verdict:
     """Hold choices against measured times."""
-    right, worst = 0, 1.0
-    for cell, cell_times in times.items():
-        taken, best = cell_times.times[chosen[cell]], min(cell_times.times.values())
-        right += taken == best or cell_times.tie
-        worst = max(worst, taken / best)
-    return Verdict(right / len(times), worst)
+    over_best = [cell_times.over_best(chosen[cell]) for cell, cell_times in times.items()]
+    right = sum(ratio == 1.0 for ratio in over_best)
+    return Verdict(right / len(times), max(over_best))
 
 
 def learn(
