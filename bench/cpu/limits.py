@@ -65,12 +65,12 @@ def least_step_ms(
     the arithmetic limit of their format: a bound for one stage at a time, caches left aside.
     """
     weight_bytes = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}[format_]
-    kv_bytes = 2 if format_ in {"bfloat16", "float16"} else 4
+    kv_bytes = 2 if format_ in {"bfloat16", "float16", "int8"} else 4
     heads, kv_heads, size = config.num_heads, config.num_kv_heads, config.head_dim
     layer = config.hidden_size * (2 * heads + 2 * kv_heads) * size
     layer += 3 * config.hidden_size * config.intermediate_size
     weights = config.num_layers * layer + config.vocab_size * config.hidden_size
-    native = limits.bf16_gflop_per_s if format_ == "bfloat16" else None
+    native = limits.bf16_gflop_per_s if format_ in {"bfloat16", "int8"} else None
     peak = (native or limits.fp32_gflop_per_s) * 1e6
     bandwidth = limits.read_gb_per_s * 1e6
     keys = batch * config.num_layers * context

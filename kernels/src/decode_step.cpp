@@ -225,7 +225,7 @@ void DecodeStep::multiply(const PackedLinear& linear, const float* x, const Line
                           std::int64_t ticket, const Team& team) const {
     const std::int64_t inputs = linear.matrix().inputs;
     LinearInput input{x, inputs, nullptr, round_up(inputs, kTileInputs), args_.batch};
-    if (rounding_ && linear.matrix().format == MatrixFormat::kBFloat16) {
+    if (rounding_ && rounded_product_for(dense_, linear.matrix()) != nullptr) {
         round_rows(x, inputs, team);
         input.rounded = rounded_;
     }

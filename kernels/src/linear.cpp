@@ -73,8 +73,8 @@ void run_linear(const PackedLinear& linear, const LinearInput& input, const Line
                 const DenseKernels& kernels, const Team& team, Ticket& ticket) {
     const Tasks tasks(linear.matrix(), input.rows, output.finish == Finish::kGate, team.count);
     alignas(64) float tile[kMaxTileRows * kTileOutputs];
-    const bool rounded = input.rounded != nullptr && kernels.rounded_product != nullptr &&
-                         linear.matrix().format == MatrixFormat::kBFloat16;
+    const auto rounded_product = rounded_product_for(kernels, linear.matrix());
+    const bool rounded = input.rounded != nullptr && rounded_product != nullptr;
     std::int64_t next = ticket.take();
     while (next < tasks.count()) {
         const std::int64_t task = next;
@@ -90,7 +90,7 @@ void run_linear(const PackedLinear& linear, const LinearInput& input, const Line
         product.panels = tasks.panels(task);
         product.upcoming = next < tasks.count() ? tasks.panels(next) : product.panels;
         product.tile = tile;
-        (rounded ? kernels.rounded_product : kernels.product)(product);
+        (rounded ? rounded_product : kernels.product)(product);
         finish_task(linear, output, tasks, task, tile, kernels);
     }
 }
@@ -103,8 +103,7 @@ void linear(const PackedLinear& linear, const float* x, std::int64_t x_stride, s
     const std::int64_t inputs = linear.matrix().inputs;
     LinearInput input{x, x_stride, nullptr, round_up(inputs, kTileInputs), rows};
     BFloat16* rounded = nullptr;
-    if (rounding && kernels.rounded_product != nullptr &&
-        linear.matrix().format == MatrixFormat::kBFloat16) {
+    if (rounding && rounded_product_for(kernels, linear.matrix()) != nullptr) {
         rounded = reinterpret_cast<BFloat16*>(scratch.reserve(rows * input.rounded_stride / 2));
         input.rounded = rounded;
     }

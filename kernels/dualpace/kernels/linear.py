@@ -82,8 +82,9 @@ class PackedLinear:
             out: [rows, outputs] float32, overwritten. Must not overlap x.
             num_threads: Threads to share the work, the caller's included; see
                 `paged_attention_decode`.
-            rounding: Allow x to be rounded to bfloat16, where the weights are of that type and the
-                instruction set multiplies it natively (avx512bf16, amxbf16).
+            rounding: Allow x to be rounded to bfloat16, where the weights are of that type, or int8
+                with an even number of inputs, and the instruction set multiplies it natively
+                (avx512bf16, amxbf16).
             isa: As in `paged_attention_decode`.
 
         Raises ValueError naming the argument, its size or value, and what is allowed.

@@ -78,6 +78,8 @@ struct DenseKernels {
     std::int64_t (*peak)(std::int64_t steps, float* kept);
     // The same in bfloat16 arithmetic; null where there is none.
     std::int64_t (*rounded_peak)(std::int64_t steps, float* kept);
+    // rounded_product for int8 weights and an even number of inputs; null where there is none.
+    void (*rounded_quantised_product)(const ProductTask& task) = nullptr;
 };
 
 extern const DenseKernels kDenseKernelsGeneric;

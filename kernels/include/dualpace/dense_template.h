@@ -19,6 +19,7 @@ constexpr DenseKernels dense_table() {
     if constexpr (requires { typename V::Pairs; }) {
         table.rounded_product = rounded_product<V>;
         table.rounded_peak = rounded_peak<V>;
+        table.rounded_quantised_product = rounded_quantised_product<V>;
     }
     return table;
 }

@@ -39,6 +39,14 @@ struct LinearOutput {
     std::int64_t out_stride;
 };
 
+// The product that takes activations rounded to bfloat16, or null where these kernels have none for
+// this matrix.
+inline auto rounded_product_for(const DenseKernels& kernels, const MatrixView& matrix) {
+    const bool pairs = matrix.format == MatrixFormat::kInt8 && matrix.inputs % 2 == 0;
+    if (matrix.format == MatrixFormat::kBFloat16) return kernels.rounded_product;
+    return pairs ? kernels.rounded_quantised_product : nullptr;
+}
+
 // One thread's share. All threads of the team call it with the same arguments; the result is there
 // when all have returned. An element of the result depends on its own row alone, to the last bit.
 void run_linear(const PackedLinear& linear, const LinearInput& input, const LinearOutput& output,

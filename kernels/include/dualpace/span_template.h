@@ -88,8 +88,9 @@ DUALPACE_INLINE RowRange<T> rows_ahead(const Span<T>& span, const SpanTask& task
 
 // How many segments ahead memory is fetched.
 template <class T>
-DUALPACE_INLINE int segments_ahead(std::int64_t head_dim) {
-    const std::int64_t bytes = kMaxSegmentKeys * head_dim * std::int64_t{sizeof(T)};
+DUALPACE_INLINE int segments_ahead(const SpanTask& task) {
+    const std::int64_t keys = task.block_size < kMaxSegmentKeys ? task.block_size : kMaxSegmentKeys;
+    const std::int64_t bytes = keys * task.head_dim * std::int64_t{sizeof(T)};
     const auto ahead = static_cast<int>(kAheadBytes / bytes);
     return ahead < 1 ? 1 : ahead;
 }
@@ -130,7 +131,7 @@ void attend_bundle(const Span<T>& span, const SpanTask& task, std::int64_t first
         unzip_queries<V>(queries, heads, task.head_dim, unzipped);
         queries = unzipped;
     }
-    const int ahead = segments_ahead<T>(task.head_dim);
+    const int ahead = segments_ahead<T>(task);
     std::int64_t before = 0;
     for (int s = 0; s < span.segments.size; ++s) {
         const Segment<T>& segment = span.segments.items[s];

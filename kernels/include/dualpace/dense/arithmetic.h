@@ -78,5 +78,28 @@ struct Pairing {
     }
 };
 
+// The same with int8 weights, each of which is a bfloat16 number; their scales come in at the end.
+template <class V>
+struct QuantisedPairing {
+    using X = BFloat16;
+    using Weight = std::int8_t;
+    using W = typename V::Pairs;
+    using A = typename V::Pairs;
+    static constexpr int kInputs = 2;
+    static constexpr int kSteps = 1;
+
+    template <int>
+    static W load(const std::int8_t* p) {
+        return V::load_pairs(p);
+    }
+    template <int>
+    static A splat(const BFloat16* x) {
+        return V::splat_pair(x);
+    }
+    static typename V::F multiply_add(W w, A a, typename V::F sum) {
+        return V::dot_pairs(w, a, sum);
+    }
+};
+
 }  // namespace
 }  // namespace dualpace

@@ -236,5 +236,10 @@ void rounded_product(const ProductTask& task) {
     multiply<V, Pairing<V>>(task, task.rounded, task.rounded_stride);
 }
 
+template <class V>
+void rounded_quantised_product(const ProductTask& task) {
+    multiply<V, QuantisedPairing<V>>(task, task.rounded, task.rounded_stride);
+}
+
 }  // namespace
 }  // namespace dualpace

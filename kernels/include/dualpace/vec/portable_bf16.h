@@ -16,6 +16,13 @@ struct PortableBf16 : Portable512 {
         std::memcpy(&pairs, p, sizeof pairs);
         return pairs;
     }
+    // Each lane's two neighbours from one row of quanta and from the next.
+    static Pairs load_pairs(const std::int8_t* p) {
+        Pairs pairs;
+        for (int i = 0; i < 2 * kLanes; ++i)
+            pairs.elements[i] = to_bfloat16(static_cast<float>(p[i % 2 * kLanes + i / 2]));
+        return pairs;
+    }
     static Pairs splat_pair(const BFloat16* p) {
         Pairs pairs;
         for (int i = 0; i < 2 * kLanes; ++i) pairs.elements[i] = p[i % 2];
