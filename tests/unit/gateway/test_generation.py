@@ -9,11 +9,18 @@ from hypothesis import strategies as st
 from dualpace.core.messages import (
     FinishEvent,
     PromptLogprobs,
+    StartEvent,
     TokenEvent,
     TokenLogprobs,
 )
 from dualpace.core.request import Engine, FinishReason, Request
-from dualpace.gateway.backend import GeneratedToken, GenerationEnd, GenerationEvent, ScoredPrompt
+from dualpace.gateway.backend import (
+    GeneratedToken,
+    GenerationEnd,
+    GenerationEvent,
+    GenerationStart,
+    ScoredPrompt,
+)
 from dualpace.gateway.generation import NodeGeneration
 
 FIRST = 10
@@ -133,3 +140,13 @@ def test_scores_of_a_prompt_computed_again_come_out_once(chunks: list[tuple[int,
         assert event.start == len(positions) + 1
         positions.extend(-entry.chosen for entry in event.tokens)
     assert positions == list(range(1, known))
+
+
+def test_a_start_is_told_once_though_an_engine_that_came_back_begins_again() -> None:
+    generation = make_generation()
+    generation.take(Engine.GPU, StartEvent(1, 2, 0.5))
+    generation.take(Engine.GPU, token(FIRST))
+    generation.take(Engine.GPU, StartEvent(1, 2, 9.0))
+    generation.take(Engine.GPU, FinishEvent(1, 2, FIRST + 1, FinishReason.STOP))
+    starts = [e for e in collect(generation) if isinstance(e, GenerationStart)]
+    assert starts == [GenerationStart(0.5)]

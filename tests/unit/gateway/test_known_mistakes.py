@@ -149,7 +149,8 @@ def test_two_at_once_under_one_name_get_answers_of_their_own(
     words = [f"word {i} and no other" for i in range(8)]
 
     def ask(word: str) -> tuple[str, str, str]:
-        response = server.complete(word, request_id="the same", max_tokens=99)
+        response = server.complete(word, request_id="the-same", max_tokens=99)
+        assert response.status_code == 200, response.text
         body = response.json()
         return body["choices"][0]["text"], body["id"], response.headers["x-request-id"]
 
@@ -157,7 +158,7 @@ def test_two_at_once_under_one_name_get_answers_of_their_own(
         answers = list(pool.map(ask, words))
     assert [text for text, _, _ in answers] == words
     assert len({reply_id for _, reply_id, _ in answers}) == len(words)
-    assert {request_id for *_, request_id in answers} == {"the same"}
+    assert {request_id for *_, request_id in answers} == {"the-same"}
 
 
 def test_each_gateway_counts_what_went_through_it(serve: Serve) -> None:
@@ -173,7 +174,8 @@ def test_each_gateway_counts_what_went_through_it(serve: Serve) -> None:
 
 
 def usages(server: LiveServer, path: str) -> list[Any]:
-    body = {**ROUTES[path], "stream": True, "stream_options": {"include_usage": True}}
+    usage = {"stream": True, "stream_options": {"include_usage": True}, "max_tokens": 99}
+    body = {**ROUTES[path], **usage}
     return [chunk["usage"] for chunk in chunks_of(server.post(path, body))]
 
 

@@ -36,6 +36,7 @@ class NodeGeneration:
         self._prompt = prompt
         self._generated: list[int] = []
         self._next = request.prompt_tokens
+        self._started = False
         self._next_scored = 1
         self._early: dict[int, GeneratedToken] = {}
         self._end: tuple[int, GenerationEnd] | None = None
@@ -94,7 +95,7 @@ class NodeGeneration:
         elif isinstance(event, PromptLogprobs):
             self._take_scores(event)
         elif isinstance(event, StartEvent):
-            self._ready.put_nowait(GenerationStart(event.waited_s))
+            self._take_start(event)
         elif event.reason in (FinishReason.STOP, FinishReason.LENGTH):
             self._end = (event.end_position, GenerationEnd(event.reason, event.message))
         else:
@@ -117,6 +118,12 @@ class NodeGeneration:
             self._ready.put_nowait(token)
             self._generated.append(token.token_id)
             self._next += 1
+
+    def _take_start(self, event: StartEvent) -> None:
+        """Pass the first one on: an engine that died and came back begins once more."""
+        if not self._started:
+            self._started = True
+            self._ready.put_nowait(GenerationStart(event.waited_s))
 
     def _take_scores(self, event: PromptLogprobs) -> None:
         """Pass on what is new: a prompt that is computed again is scored from where it ended."""
