@@ -7,6 +7,7 @@ from typing import Any
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
+_NONCE = b"number__________"
 _SAY_HI = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 8}
 
 
@@ -21,10 +22,12 @@ class Bomb:
     chunked: bool = False
     """Sent without saying how long it is."""
 
-    def parts(self) -> Iterator[bytes]:
-        """Yield the body in pieces."""
-        for begin in range(0, len(self.body), 1 << 16):
-            yield self.body[begin : begin + (1 << 16)]
+    def content(self, number: int) -> bytes | Iterator[bytes]:
+        """Return the body of the bomb with this number: what is the same might be remembered."""
+        body = self.body.replace(_NONCE, b"%016d" % number, 1)
+        if not self.chunked:
+            return body
+        return (body[begin : begin + (1 << 16)] for begin in range(0, len(body), 1 << 16))
 
 
 def bombs() -> list[Bomb]:
@@ -56,17 +59,18 @@ def _form(name: str, form: dict[str, Any]) -> Bomb:
 
 def _product_of_choices(count: int) -> dict[str, Any]:
     """Return a schema that has count ** count cases once it is multiplied out."""
+    title = _NONCE.decode()
     cases = [
         {"anyOf": [{"properties": {f"k{i}": {"const": j}}} for j in range(count)]}
         for i in range(count)
     ]
-    return {"type": "object", "allOf": cases}
+    return {"title": title, "type": "object", "allOf": cases}
 
 
 def _nested_schema(depth: int) -> str:
     """Return a schema within a schema, and so on, as text: JSON that deep has limits of its own."""
     begin = '{"type":"object","properties":{"a":' * depth
-    return begin + '{"type":"string"}' + "}}" * depth
+    return begin + f'{{"title":"{_NONCE.decode()}"}}' + "}}" * depth
 
 
 def _wide_grammar(alternatives: int) -> str:

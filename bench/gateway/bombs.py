@@ -2,18 +2,19 @@
 
     cd bench && ../.venv/bin/python -m gateway.bombs
 
-Clients stream text all the time; in every other window somebody throws bombs of one kind, one each
-`--every` seconds. Prints lines for people, then one JSON object: tokens per second in the window,
-in those around it, and the share that the bombs cost. Measured, on this machine, in one run.
+Clients stream text all the time; in half of the windows somebody throws bombs, one each `--every`
+seconds, of every kind in turn. Prints lines for people, then one JSON object: tokens per second
+with and without, and the share that the bombs cost. Measured, on this machine, in one run.
 """
 
 import argparse
 import json
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
-from statistics import mean
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from itertools import count
+from statistics import mean, stdev
 from typing import Any
 
 import httpx2
@@ -25,13 +26,13 @@ from dualpace.testing.served_node import served_node
 class Readers:
     """Clients that stream without a pause, and count what they get."""
 
-    def __init__(self, url: str, count: int) -> None:
+    def __init__(self, url: str, number: int) -> None:
         self._url = url
         self._stop = threading.Event()
-        self.chunks = [0] * count
+        self.chunks = [0] * number
         self.failures: list[str] = []
         self._threads = [
-            threading.Thread(target=self._read, args=(index,)) for index in range(count)
+            threading.Thread(target=self._read, args=(index,)) for index in range(number)
         ]
 
     def __enter__(self) -> "Readers":
@@ -65,89 +66,102 @@ class Readers:
 
 
 class Thrower:
-    """Throws one kind of bomb, at a steady pace, and notes what came back."""
+    """Throws bombs of each kind in turn, at a steady pace, and notes what came back."""
 
-    def __init__(self, url: str, bomb: Bomb, every_s: float) -> None:
+    def __init__(self, url: str, kinds: Sequence[Bomb], every_s: float) -> None:
         self._url = url
-        self._bomb = bomb
+        self._kinds = kinds
         self._every_s = every_s
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._throw)
-        self.statuses: list[int] = []
-        self.seconds: list[float] = []
+        self._numbers = count()
+        self.answers: dict[str, list[tuple[int, float]]] = {bomb.name: [] for bomb in kinds}
+        """By kind: status and seconds of each."""
 
-    def __enter__(self) -> "Thrower":
-        self._thread.start()
-        return self
+    def throw(self) -> None:
+        """Throw the next one, and wait for its answer."""
+        number = next(self._numbers)
+        bomb = self._kinds[number % len(self._kinds)]
+        headers = {"Content-Type": "application/json"}
+        begin = time.monotonic()
+        with httpx2.Client(timeout=60) as client:
+            response = client.post(
+                self._url + bomb.path, content=bomb.content(number), headers=headers
+            )
+        self.answers[bomb.name].append((response.status_code, time.monotonic() - begin))
 
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
+    @contextmanager
+    def throwing(self) -> Iterator[None]:
+        """Throw for as long as the context lasts."""
+        self._stop.clear()
+        thread = threading.Thread(target=self._throw_all)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
 
-    def _throw(self) -> None:
-        while not self._stop.is_set():
-            begin = time.monotonic()
-            self.statuses.append(throw(self._url, self._bomb))
-            self.seconds.append(time.monotonic() - begin)
-            self._stop.wait(max(0.0, begin + self._every_s - time.monotonic()))
-
-
-def throw(url: str, bomb: Bomb) -> int:
-    """Send a bomb; return the answer's status."""
-    headers = {"Content-Type": "application/json"}
-    content = bomb.parts() if bomb.chunked else bomb.body
-    with httpx2.Client(timeout=60) as client:
-        return int(client.post(url + bomb.path, content=content, headers=headers).status_code)
-
-
-def measure(url: str, readers: Readers, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return what each kind cost."""
-    kinds = [bomb for bomb in bombs() if args.only in bomb.name]
-    rates = [readers.rate(args.window)]
-    thrown: list[tuple[float, Thrower]] = []
-    for bomb in kinds:
-        with Thrower(url, bomb, args.every) as thrower:
-            rate = readers.rate(args.window)
-        thrown.append((rate, thrower))
-        rates.append(readers.rate(args.window))
-    found = []
-    for index, (bomb, (rate, thrower)) in enumerate(zip(kinds, thrown, strict=True)):
-        around = mean(rates[index : index + 2])
-        found.append(_result(bomb, rate, around, thrower))
-    return found
+    def _throw_all(self) -> None:
+        due = time.monotonic()
+        while not self._stop.wait(max(0.0, due - time.monotonic())):
+            due += self._every_s
+            self.throw()
 
 
-def _result(bomb: Bomb, rate: float, around: float, thrower: Thrower) -> dict[str, Any]:
-    result = {
-        "bomb": bomb.name,
-        "statuses": sorted(set(thrower.statuses)),
-        "expected": bomb.status,
-        "thrown": len(thrower.statuses),
-        "slowest_answer_s": round(max(thrower.seconds), 3),
-        "tokens_per_s": round(rate, 1),
-        "tokens_per_s_around": round(around, 1),
-        "cost": round(1 - rate / around, 4),
+def measure(readers: Readers, thrower: Thrower, windows: int, seconds: float) -> dict[str, Any]:
+    """Return tokens per second with bombs and without, in windows that take turns (ABBA)."""
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    for window in range(windows):
+        bombed = window % 4 in (1, 2)
+        with thrower.throwing() if bombed else nullcontext():
+            rates[bombed].append(readers.rate(seconds))
+        print(f"{'bombs' if bombed else 'peace'}: {rates[bombed][-1]:.1f} tokens/s", flush=True)
+    peace, bombs_ = mean(rates[False]), mean(rates[True])
+    return {
+        "tokens_per_s": {"peace": rates[False], "bombs": rates[True]},
+        "cost": round(1 - bombs_ / peace, 4),
+        "standard_error": round(_relative_error(rates[False]) + _relative_error(rates[True]), 4),
     }
-    print(f"{bomb.name}: {result['statuses']}, cost {result['cost']:.1%}", flush=True)
-    return result
+
+
+def _relative_error(rates: Sequence[float]) -> float:
+    return stdev(rates) / len(rates) ** 0.5 / mean(rates) if len(rates) > 1 else float("nan")
+
+
+def answers(thrower: Thrower, kinds: Sequence[Bomb]) -> dict[str, dict[str, Any]]:
+    """Return by kind what came back."""
+    return {
+        bomb.name: {
+            "expected": bomb.status,
+            "statuses": sorted({status for status, _ in thrower.answers[bomb.name]}),
+            "thrown": len(thrower.answers[bomb.name]),
+            "slowest_s": round(max(seconds for _, seconds in thrower.answers[bomb.name]), 3),
+        }
+        for bomb in kinds
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--readers", type=int, default=4)
-    parser.add_argument("--window", type=float, default=4.0, help="seconds")
+    parser.add_argument("--windows", type=int, default=12, help="a multiple of 4")
+    parser.add_argument("--window", type=float, default=6.0, help="seconds")
     parser.add_argument("--every", type=float, default=1.0, help="seconds between two bombs")
-    parser.add_argument("--only", default="", help="part of the names of those to throw")
     parser.add_argument("--url", help="of a node that runs already")
     args = parser.parse_args(argv)
+    kinds = bombs()
     with ExitStack() as stack:
         url = args.url or stack.enter_context(served_node("demo", "--arena-mib=256")).url
+        thrower = Thrower(url, kinds, args.every)
         readers = stack.enter_context(Readers(url, args.readers))
-        readers.rate(3)  # warms up
-        found = measure(url, readers, args)
+        for _ in kinds:  # warms up
+            thrower.throw()
+        readers.rate(2)
+        found = measure(readers, thrower, args.windows, args.window)
         assert not readers.failures, readers.failures
-    print(json.dumps({"readers": args.readers, "every_s": args.every, "bombs": found}))
+    result = {"readers": args.readers, "every_s": args.every, "kinds": answers(thrower, kinds)}
+    print(json.dumps(result | found))
 
 
 if __name__ == "__main__":
