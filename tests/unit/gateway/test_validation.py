@@ -492,7 +492,7 @@ def test_a_body_full_of_messages_is_not_looked_through(
 ) -> None:
     """Validating each would hold up every stream for seconds."""
     looked_at = Mock()
-    monkeypatch.setattr("dualpace.gateway.protocol.chat._part_text", looked_at)
+    monkeypatch.setattr("dualpace.gateway.protocol.content._part_text", looked_at)
     message = assert_error(
         send(server, CHAT, {"messages": messages}), 400, "messages", "invalid_value"
     )

@@ -6,13 +6,10 @@ from pydantic import BeforeValidator, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from dualpace.core.request import MAX_LOGPROBS
-from dualpace.gateway.protocol.content import content_of
+from dualpace.gateway.protocol.content import MAX_MESSAGES, content_of
 from dualpace.gateway.protocol.fields import Flag, OnFlag, StrictModel, fault
 from dualpace.gateway.protocol.generation import GenerationRequest
 from dualpace.gateway.protocol.tools import ToolChoice, Tools
-
-MAX_MESSAGES = 4096
-"""Of a conversation, tool calls counted as well."""
 
 Content = Annotated[
     str | None,
