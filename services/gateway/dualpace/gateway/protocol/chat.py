@@ -91,7 +91,7 @@ class ChatRequest(GenerationRequest):
     tool_choice: ToolChoice = None
     """Unset: auto with tools, none without."""
     parallel_tool_calls: OnFlag = True
-    documents: list[Document] | None = Field(default=None, fail_fast=True)
+    documents: list[Document] | None = Field(default=None, max_length=MAX_MESSAGES, fail_fast=True)
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
         None
     )
