@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
+from gateway.bomb_kinds import Bomb, bombs
 from openai import BadRequestError, OpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -315,6 +316,21 @@ def test_bad_requests_are_named_and_the_service_goes_on(
         assert error["param"].startswith(param)
     answer = complete(hosted, prompt="The capital of France is", max_tokens=1, temperature=0)
     assert answer["choices"][0]["text"] == " Paris"
+
+
+@pytest.mark.parametrize("bomb", bombs(), ids=lambda bomb: bomb.name)
+def test_a_bomb_is_refused_soon_and_its_node_goes_on(hosted: ServedNode, bomb: Bomb) -> None:
+    headers = {"Content-Type": "application/json"}
+    begin = time.monotonic()
+    response = httpx2.post(
+        f"{hosted.url}{bomb.path}", content=bomb.content(0), headers=headers, timeout=60
+    )
+    assert response.status_code == bomb.status, response.text[:500]
+    assert time.monotonic() - begin < 10
+    assert len(response.content) < 2000
+    answer = complete(hosted, prompt="The capital of France is", max_tokens=1, temperature=0)
+    assert answer["choices"][0]["text"] == " Paris"
+    hosted.assert_idle()
 
 
 def leftovers(shm_dir: Path) -> list[str]:

@@ -292,6 +292,8 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ({"input": 3}, "input", "invalid_type"),
     ({"input": []}, "input", "invalid_value"),
     ({"input": [3]}, "input[0]", "invalid_type"),
+    ({"input": [3] * 4097}, "input", "invalid_value"),
+    ({"input": "x", "tools": [3] * 129}, "tools", "invalid_value"),
     ({"input": [{}]}, "input[0]", "missing_required_parameter"),
     ({"input": [{"role": "user"}]}, "input[0]", "missing_required_parameter"),
     ({"input": message("x", "tool")}, "input[0].role", "invalid_value"),

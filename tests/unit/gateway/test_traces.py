@@ -111,6 +111,16 @@ def test_only_what_is_not_the_clients_fault_is_a_failure(
     assert span.attributes["http.response.status_code"] == status
 
 
+def test_a_response_is_a_chat_too(serve: Serve, tracing: Tracing, collector: Collector) -> None:
+    server = serve(always(1000, EOS), tracing=tracing)
+    server.client.headers.update(HEADERS)
+    assert server.post("/v1/responses", {"input": "Hi"}).status_code == 200
+    span = only_span(collector)
+    assert span.name == "chat demo"
+    assert span.attributes["gen_ai.response.id"].startswith("resp_")
+    assert span.attributes["gen_ai.usage.output_tokens"] == 2
+
+
 def test_an_error_within_a_stream_fails_its_span(
     serve: Serve, tracing: Tracing, collector: Collector
 ) -> None:

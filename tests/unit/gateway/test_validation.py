@@ -3,6 +3,7 @@
 import json
 import math
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,6 +15,7 @@ COMPLETIONS = "/v1/completions"
 EOS = 2
 NESTED = "[" * 100_000
 TOOL = {"type": "function", "function": {"name": "f"}}
+PARTS = [{"type": "text", "text": "a"}]
 CALL = {"id": "1", "function": {"name": "f", "arguments": "{}"}}
 
 BOTH: list[tuple[str, Any, str]] = [
@@ -473,8 +475,28 @@ def test_many_faults_are_told_in_few_words(server: LiveServer) -> None:
 
 
 def test_a_long_list_of_faults_costs_no_more_than_one(server: LiveServer) -> None:
-    response = send(server, CHAT, {"messages": [1] * 500_000})
+    response = send(server, CHAT, {"messages": [1] * 4000})
     assert_error(response, 400, "messages[0]", "invalid_type")
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "user", "content": PARTS}] * 4097,
+        [{"role": "assistant", "content": PARTS, "tool_calls": [CALL] * 4096}],
+    ],
+)
+def test_a_body_full_of_messages_is_not_looked_through(
+    server: LiveServer, messages: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Validating each would hold up every stream for seconds."""
+    looked_at = Mock()
+    monkeypatch.setattr("dualpace.gateway.protocol.content._part_text", looked_at)
+    message = assert_error(
+        send(server, CHAT, {"messages": messages}), 400, "messages", "invalid_value"
+    )
+    assert "4096" in message
+    assert not looked_at.called
 
 
 def test_what_was_sent_is_not_echoed_at_length(server: LiveServer) -> None:

@@ -110,23 +110,21 @@ class _Writer:
         self._send_part = send_body
         self._headers = headers
         self._loop = asyncio.get_running_loop()
-        self._idle: asyncio.Future[None] | None = None
-        """Set while a part is being sent; done when it has been."""
+        self._sending = False
+        self._sent: asyncio.Future[None] | None = None
+        """Made by whoever waits for the part that is being sent; done when it has been."""
         self.started = False
         self.last_write_s = self._loop.time()
 
-    async def write(self, data: bytes) -> None:
+    async def finish(self) -> None:
+        await self.write(b"", more=False)
+
+    async def write(self, data: bytes, *, more: bool = True) -> None:
+        while self._sending:
+            await self._until_sent()
+        self._sending = True
         # Noted before sending: a client that reads slowly needs no pings on top.
         self.last_write_s = self._loop.time()
-        await self._send_body(data, more=True)
-
-    async def finish(self) -> None:
-        await self._send_body(b"", more=False)
-
-    async def _send_body(self, data: bytes, *, more: bool) -> None:
-        while self._idle is not None:
-            await asyncio.shield(self._idle)
-        idle = self._idle = self._loop.create_future()
         try:
             if not self.started:
                 self.started = True
@@ -136,5 +134,12 @@ class _Writer:
         except OSError:  # what ASGI servers may raise once the connection is gone
             raise ClientDisconnectedError("the client left while its answer was sent") from None
         finally:
-            self._idle = None
-            idle.set_result(None)
+            self._sending = False
+            if self._sent is not None:
+                self._sent.set_result(None)
+                self._sent = None
+
+    async def _until_sent(self) -> None:
+        if self._sent is None:
+            self._sent = self._loop.create_future()
+        await asyncio.shield(self._sent)

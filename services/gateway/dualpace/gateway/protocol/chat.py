@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from dualpace.core.request import MAX_LOGPROBS
-from dualpace.gateway.protocol.content import content_of
+from dualpace.gateway.protocol.content import MAX_MESSAGES, content_of
 from dualpace.gateway.protocol.fields import Flag, OnFlag, StrictModel, fault
 from dualpace.gateway.protocol.generation import GenerationRequest
 from dualpace.gateway.protocol.tools import ToolChoice, Tools
@@ -60,10 +60,26 @@ class Document(StrictModel):
     text: str
 
 
+def _not_too_many(messages: object) -> object:
+    """Count before anything is looked at: validating a body full of messages takes seconds."""
+    if isinstance(messages, list):
+        calls = (m.get("tool_calls") for m in messages if isinstance(m, dict))
+        count = len(messages) + sum(len(c) for c in calls if isinstance(c, list))
+        if count > MAX_MESSAGES:
+            raise fault(f"may have {MAX_MESSAGES} messages and tool calls together, not {count}")
+    return messages
+
+
+_Bounded = Annotated[
+    list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)
+]
+Messages = Annotated[_Bounded, BeforeValidator(_not_too_many, json_schema_input_type=_Bounded)]
+
+
 class ChatRequest(GenerationRequest):
     """A conversation to continue."""
 
-    messages: list[ChatMessage] = Field(min_length=1, fail_fast=True)
+    messages: Messages
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: Flag = False
     top_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
@@ -75,7 +91,7 @@ class ChatRequest(GenerationRequest):
     tool_choice: ToolChoice = None
     """Unset: auto with tools, none without."""
     parallel_tool_calls: OnFlag = True
-    documents: list[Document] | None = Field(default=None, fail_fast=True)
+    documents: list[Document] | None = Field(default=None, max_length=MAX_MESSAGES, fail_fast=True)
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
         None
     )

@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 from dualpace.gateway.errors import shorten
 from dualpace.gateway.protocol.fields import fault
 
+MAX_MESSAGES = 4096
+"""Of a conversation, tool calls counted as well."""
+
 
 def content_of(kinds: Mapping[str, str]) -> Callable[[object], object]:
     """Return a validator of content. `kinds`: types of text parts, and the field with the text."""

@@ -7,11 +7,11 @@ from pydantic_core import PydanticCustomError
 
 from dualpace.core.request import MAX_LOGPROBS
 from dualpace.gateway.errors import shorten
-from dualpace.gateway.protocol.content import content_of
-from dualpace.gateway.protocol.fields import Flag, OnFlag, StrictModel, fault, or_default
+from dualpace.gateway.protocol.content import MAX_MESSAGES, content_of
+from dualpace.gateway.protocol.fields import Flag, OnFlag, StrictModel, fault
 from dualpace.gateway.protocol.generation import CommonRequest
 from dualpace.gateway.protocol.outputs import Schema
-from dualpace.gateway.protocol.tools import NAMED
+from dualpace.gateway.protocol.tools import MAX_TOOLS, NAMED
 
 LOGPROBS = "message.output_text.logprobs"
 """The one thing to include that this server ever has."""
@@ -94,7 +94,15 @@ def _items(value: object) -> object:
         return [{"role": "user", "content": value}]
     if not isinstance(value, list):
         raise fault("must be a string or a list of items", "invalid_type")
+    if len(value) > MAX_MESSAGES:  # before each is looked at, which would take seconds
+        raise fault(f"may have {MAX_MESSAGES} items, not {len(value)}")
     return value
+
+
+def _tools(value: object) -> object:
+    if isinstance(value, list) and len(value) > MAX_TOOLS:
+        raise fault(f"may have {MAX_TOOLS} tools, not {len(value)}")
+    return [] if value is None else value
 
 
 class FunctionTool(StrictModel):
@@ -179,7 +187,7 @@ class ResponsesRequest(CommonRequest):
     ] = Field(min_length=1, fail_fast=True)
     instructions: str | None = None
     max_output_tokens: int | None = Field(default=None, ge=1)
-    tools: Annotated[list[FunctionTool], BeforeValidator(or_default([]))] = Field(
+    tools: Annotated[list[FunctionTool], BeforeValidator(_tools)] = Field(
         default=[], fail_fast=True
     )
     tool_choice: Annotated[
