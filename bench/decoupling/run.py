@@ -115,7 +115,8 @@ def _predicted(
 
     @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
     class Measured(Hardware):
-        def costs(self) -> NodeCosts:
+        def costs(self, *, loss_ms: float = 0.0) -> NodeCosts:
+            assert loss_ms == 0.0, "what was measured has its losses in it"
             return node_costs
 
     hardware = Measured(device_blocks=device_blocks, host_blocks=host_blocks)

@@ -27,10 +27,12 @@ class City(BaseModel):
     inhabitants: int
 
 
-@tool
 def weather(city: str) -> str:
     """Tell the weather of a city."""
     return f"rain in {city}"
+
+
+WEATHER = tool(weather)
 
 
 def chat_model(url: str, **options: Any) -> ChatOpenAI:
@@ -77,7 +79,7 @@ def options(url: str) -> None:
 def tools(url: str) -> None:
     """A call that is forced, whole and streamed, and its result in the conversation."""
     model = chat_model(url, max_tokens=64)
-    forced = model.bind_tools([weather], tool_choice="weather")
+    forced = model.bind_tools([WEATHER], tool_choice="weather")
     answer = forced.invoke("How is the weather in Paris?")
     assert isinstance(answer, AIMessage)
     [call] = answer.tool_calls
@@ -88,8 +90,8 @@ def tools(url: str) -> None:
     assert total is not None
     assert [c["args"] for c in total.tool_calls] == [call["args"]]
     asked = HumanMessage("How is the weather in Paris?")
-    result = ToolMessage(weather.invoke(call["args"]), tool_call_id=call["id"])
-    assert model.bind_tools([weather], tool_choice="none").invoke([asked, answer, result]).content
+    result = ToolMessage(WEATHER.invoke(call["args"]), tool_call_id=call["id"])
+    assert model.bind_tools([WEATHER], tool_choice="none").invoke([asked, answer, result]).content
 
 
 def structured_output(url: str) -> None:

@@ -23,7 +23,12 @@ from dualpace.core.blocks import blocks_for
 from dualpace.core.messages import EngineEvent, GatewayWord, HandoffCommand, HandoffEvent
 from dualpace.core.request import Engine, Request
 from dualpace.cpu_engine.engine import CpuEngine
-from dualpace.gateway.backend import GeneratedToken, GenerationEnd, GenerationEvent
+from dualpace.gateway.backend import (
+    GeneratedToken,
+    GenerationEnd,
+    GenerationEvent,
+    GenerationStart,
+)
 from dualpace.gateway.generation import NodeGeneration
 from dualpace.gateway.running import RunningRequests
 from dualpace.gpu_engine.engine import GpuEngine
@@ -415,7 +420,8 @@ class MortalNode:
     def tokens_of(self, request_id: int) -> tuple[list[int], GenerationEnd]:
         """Return what came of an ended request, checked for order."""
         events = asyncio.run(_collect(self.generations[request_id]))
-        *tokens, end = events
+        *tokens, end = [event for event in events if not isinstance(event, GenerationStart)]
+        assert sum(isinstance(event, GenerationStart) for event in events) <= 1
         assert isinstance(end, GenerationEnd)
         first = self.requests[request_id].prompt_tokens
         ids: list[int] = []
