@@ -14,6 +14,7 @@ from tqdm import tqdm
 from dualpace.core.errors import SettingsError
 from dualpace.lab.metrics import measure
 from dualpace.lab.report import metrics_text, summary_text
+from dualpace.lab.side_by_side import RATES
 from dualpace.lab.simulation import simulate
 from dualpace.lab.summary import Plan, as_document, cases, run_plan
 from dualpace.lab.systems import SYSTEMS, Hardware, system
@@ -56,6 +57,7 @@ def _summary(options: argparse.Namespace) -> int:
         seeds=tuple(options.seeds),
         itl_target_s=options.itl_target,
         ttft_limit_s=options.ttft_limit,
+        code_rates=tuple(options.code_rates),
     )
     for name in plan.systems:
         system(name)
@@ -67,7 +69,7 @@ def _summary(options: argparse.Namespace) -> int:
         for outcome in run_plan(plan, jobs=options.jobs):
             outcomes.append(outcome)
             bar.update()
-    document = as_document(plan, outcomes, commit)
+    document = as_document(plan, outcomes, commit, jobs=options.jobs)
     if options.json:
         _print_json(document)
     else:
@@ -130,6 +132,13 @@ def _parser() -> argparse.ArgumentParser:
     summary.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     summary.add_argument("--itl-target", type=float, default=0.4, help="seconds, P99")
     summary.add_argument("--ttft-limit", type=float, default=10.0, help="seconds, P99")
+    summary.add_argument(
+        "--code-rates",
+        type=float,
+        nargs="*",
+        default=list(RATES),
+        help="requests a second at which Azure's code trace is compared with the GPU alone",
+    )
     summary.add_argument("--jobs", type=int, default=1, help="processes")
     figures = commands.add_parser("figures", help="draw every figure, as PNG and CSV")
     figures.set_defaults(command=_figures)

@@ -36,7 +36,23 @@ def summary_text(document: Mapping[str, Any]) -> str:
     if document["ttft_p99_s_at_neo_rate"]:
         tables.append("P99 TTFT at the rate that neo sustains, s")
         tables.append(_table(document["ttft_p99_s_at_neo_rate"]))
+    tables.append("at best: no policy that mixes requests of all lengths on both sides does better")
+    tables.append(_table(document["bounds"]))
+    if document["goals"]:
+        tables.append("goals, and what is possible at best")
+        tables.append(_table(document["goals"]))
+    if document["code_trace"]:
+        tables.append(_code_text(document["code_trace"]))
     return "\n\n".join(tables)
+
+
+def _code_text(code: Mapping[str, Any]) -> str:
+    title = (
+        f"{code['workload']}, {code['ours']} beside {code['theirs']} at equal rates; "
+        f"worse by {code['allowed']:.0%} is allowed: {'met' if code['met'] else 'not met'}"
+    )
+    worst = [{"measure": key, "worst": f"{value:+.1%}"} for key, value in code["worst"].items()]
+    return "\n\n".join([title, _table(worst), _table(code["rates"])])
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:

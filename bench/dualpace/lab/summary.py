@@ -10,9 +10,11 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dualpace.lab.goals import bounds_of, goals_of
 from dualpace.lab.metrics import Metrics
 from dualpace.lab.ratios import means, ratios
 from dualpace.lab.search import RateSearch, Targets
+from dualpace.lab.side_by_side import RATES, Comparison, compare
 from dualpace.lab.simulation import simulated_metrics
 from dualpace.lab.systems import SYSTEMS, Hardware, system
 from dualpace.lab.traces import workload
@@ -32,6 +34,14 @@ class Plan:
     itl_target_s: float = 0.4
     tpot_target_s: float = 1.0
     ttft_limit_s: float = 10.0
+    code_rates: tuple[float, ...] = RATES
+    """At which ours is put beside the GPU alone on Azure's code trace; empty: not."""
+
+    @property
+    def of_goals(self) -> bool:
+        """Whether it is the comparison that the project's goals are about."""
+        hardware = replace(self.hardware, host=Hardware().host)
+        return hardware == Hardware() and self.workload == "azure-conv"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,9 +141,27 @@ def _search(plan: Plan, case: Case) -> RateSearch:
     )
 
 
-def as_document(plan: Plan, outcomes: list[Outcome], commit: str) -> dict[str, Any]:
-    """Return everything as plain values: the plan, each case, means over seeds, and ratios."""
+def code_trace(plan: Plan, *, jobs: int = 1) -> dict[str, Any] | None:
+    """Put ours beside the GPU alone on Azure's code trace."""
+    if not plan.code_rates:
+        return None
+    comparison = Comparison(
+        hardware=[replace(plan.hardware, host=host) for host in plan.hosts],
+        seeds=plan.seeds,
+        requests=plan.requests,
+        rates=plan.code_rates,
+    )
+    return compare(comparison, jobs=jobs)
+
+
+def as_document(
+    plan: Plan, outcomes: list[Outcome], commit: str, *, jobs: int = 1
+) -> dict[str, Any]:
+    """Return everything as plain values: each case, means over seeds, ratios, bounds, goals."""
     rows = means(outcomes)
+    ttft = ttft_at_neo_rate(plan, outcomes)
+    lengths = workload(plan.workload, count=plan.requests)
+    bounds = bounds_of(plan.hardware, lengths, plan.itl_target_s, plan.hosts)
     return {
         "kind": "simulated",
         "commit": commit,
@@ -152,7 +180,10 @@ def as_document(plan: Plan, outcomes: list[Outcome], commit: str) -> dict[str, A
         },
         "systems": rows,
         "ratios": ratios(rows),
-        "ttft_p99_s_at_neo_rate": ttft_at_neo_rate(plan, outcomes),
+        "ttft_p99_s_at_neo_rate": ttft,
+        "bounds": bounds,
+        "goals": goals_of(rows, bounds, ttft) if plan.of_goals else [],
+        "code_trace": code_trace(plan, jobs=jobs),
         "cases": [_case_document(outcome) for outcome in outcomes],
     }
 

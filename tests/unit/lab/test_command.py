@@ -58,7 +58,7 @@ def test_bad_flags_are_refused_before_anything_runs(flags: list[str], field: str
 
 def test_a_summary_compares_and_holds_every_case(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--requests", "30", "--seeds", "0", "--hosts", "xeon-4510-120"]
-    systems = ["--systems", "dualpace", "neo", "vllm"]
+    systems = ["--systems", "dualpace", "neo", "vllm", "--code-rates", "2", "inf"]
     assert main(["summary", "--json", *flags, *systems]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["kind"] == "simulated"
@@ -68,5 +68,9 @@ def test_a_summary_compares_and_holds_every_case(capsys: pytest.CaptureFixture[s
     expected = ours["tokens_per_s_saturated"] / neo["tokens_per_s_saturated"]
     assert document["ratios"][0]["tokens_per_s_saturated"] == pytest.approx(expected)
     assert len(document["cases"]) == 3
+    assert [row["host"] for row in document["bounds"]] == ["alone", "xeon-4510-120"]
+    goals = {row["goal"] for row in document["goals"]}
+    assert {"rate_at_itl over neo", "tokens_per_s_saturated over vllm"} <= goals
+    assert [row["rate"] for row in document["code_trace"]["rates"]] == [2.0, None]
     assert main(["summary", *flags, *systems]) == 0
     assert capsys.readouterr().out.startswith("simulated: ")
