@@ -17,9 +17,9 @@ from dualpace.lab.report import metrics_text, summary_text
 from dualpace.lab.side_by_side import RATES
 from dualpace.lab.simulation import simulate
 from dualpace.lab.summary import Plan, as_document, cases, run_plan
-from dualpace.lab.systems import SYSTEMS, Hardware, system
+from dualpace.lab.systems import BLOCK_SIZE, SYSTEMS, Hardware, system
 from dualpace.lab.traces import workload
-from dualpace.lab.workload import poisson, replay
+from dualpace.lab.workload import poisson, replay, require_fit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,6 +37,7 @@ def _run(options: argparse.Namespace) -> int:
         arrivals = poisson(lengths, _rate(options.rate), options.seed)
     build, hardware = system(options.system), _hardware(options, options.host)
     hardware.costs()
+    require_fit(lengths, hardware.device_blocks * BLOCK_SIZE)
     with _progress(len(arrivals), "requests") as bar:
         recorder = simulate(build, arrivals, hardware, progress=lambda done: _advance(bar, done))
     metrics = measure(recorder)
@@ -63,6 +64,8 @@ def _summary(options: argparse.Namespace) -> int:
         system(name)
     for host in plan.hosts:
         _hardware(options, host).costs()
+    lengths = workload(plan.workload, count=plan.requests)
+    require_fit(lengths, plan.hardware.device_blocks * BLOCK_SIZE)
     commit = source_commit()
     outcomes = []
     with _progress(len(cases(plan)), "cases") as bar:

@@ -49,6 +49,20 @@ def poisson(lengths: Sequence[Lengths], rate: float, seed: int) -> list[Arrival]
     return arrivals
 
 
+def require_fit(lengths: Sequence[Lengths], kv_tokens: int) -> None:
+    """Refuse requests that a device with room for `kv_tokens` could never hold.
+
+    Every prompt is computed there. Raises SettingsError.
+    """
+    longest = max(item.prompt_tokens + item.output_tokens for item in lengths)
+    too_long = sum(item.prompt_tokens + item.output_tokens > kv_tokens for item in lengths)
+    if too_long:
+        raise SettingsError(
+            f"workload: {too_long} of {len(lengths)} requests are longer than the device's KV "
+            f"memory, {kv_tokens}; the longest has {longest}: give it more blocks, or a larger GPU"
+        )
+
+
 def replay(lengths: Sequence[Lengths], speed: float = 1.0) -> list[Arrival]:
     """The trace's own times, `speed` times as fast."""
     if not speed > 0:

@@ -49,6 +49,7 @@ def test_errors_name_what_is_wrong_in_one_line() -> None:
         (["--model", "eliza"], "model"),
         (["--workload", "none.csv"], "workload"),
         (["--requests", "0"], "count"),
+        (["--workload", "fixed:900:101", "--device-blocks", "62"], "workload: 2000 of 2000"),
     ],
 )
 def test_bad_flags_are_refused_before_anything_runs(flags: list[str], field: str) -> None:

@@ -59,6 +59,8 @@ def test_prefills_of_a_4090(prompts: int, length: int, measured_s: float) -> Non
         ("a10g", "llama-3.1-8b", 500, 60),
         ("t4", "llama-2-7b", 260, 42.5),
         ("h200", "qwen2.5-14b", 4300, 788),
+        ("h200", "llama-3.1-70b", 4300, 788),
+        ("a10g", "qwen2.5-14b", 500, 60),
     ],
 )
 def test_rates_seen_on_gpus_come_out_of_whole_steps(
@@ -76,6 +78,18 @@ def test_rates_seen_on_gpus_come_out_of_whole_steps(
     step = node.gpu.step_s(GpuWork(rows, 1, 0, 0, chunk_pairs(0, rows)))
     flops += chunk_pairs(0, rows) * spec.pair_flops * spec.num_layers
     assert flops / step / 1e12 == pytest.approx(tflops, rel=WITHIN)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "low_ms", "high_ms"),
+    [("rtx-4090", 6.5, 7.0), ("t4", 12.0, 12.0)],  # PCIe Gen4 and Gen3
+)
+def test_moves_of_a_request_take_what_the_link_takes(
+    gpu: str, low_ms: float, high_ms: float
+) -> None:
+    """1,200 tokens of an 8B model are 157 MB."""
+    moved_ms = costs(gpu).link.kv_to_host_s(1200) * 1e3
+    assert (1 - WITHIN) * low_ms <= moved_ms <= (1 + WITHIN) * high_ms
 
 
 @pytest.mark.parametrize(
