@@ -1,6 +1,7 @@
 """The command line, as a process for what a process does, in process for the rest."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -24,6 +25,22 @@ def test_a_run_prints_labelled_json_through_the_cli() -> None:
     assert document["seed"] == 0
     assert document["commit"]
     assert document["metrics"]["finished"] == 40
+
+
+def test_runs_do_not_depend_on_how_python_hashes() -> None:
+    flags = ["--requests", "60", "--rate", "4", "--json"]
+    runs = [
+        subprocess.run(
+            [sys.executable, "-m", "dualpace.lab", "run", *flags],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "4242")
+    ]
+    assert runs[0] == runs[1]
 
 
 def test_errors_name_what_is_wrong_in_one_line() -> None:
