@@ -24,7 +24,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import psutil
 from decoupling.load import Outcome, poisson_arrivals, serve_all
+from decoupling.neighbours import Neighbours
 from decoupling.profiles import emulated_profile, measure_host, node_plan
 
 from dualpace.core.iteration_log import read_iterations
@@ -147,10 +149,14 @@ def _run(policy: str, arguments: argparse.Namespace, folder: Path) -> dict[str, 
     with served_node("demo", *common, *flags, env={**env, **records}) as node:
         cpus = node_plan(arguments.gpu).gateway.cpus
         serve_all(node.url, arrivals[:4], cpus)
+        supervisor = psutil.Process(node.process.pid)
+        neighbours = Neighbours([*node.services().values(), supervisor, psutil.Process()])
         outcomes = serve_all(node.url, arrivals, cpus)
+        others = neighbours.share()
         blocks = [int(node.gauges()[engine, "total_blocks"]) for engine in ("gpu", "cpu")]
     costs = NodeCosts(read_profile(profile))
     measured = _measured(outcomes) | _recorded(outcomes, logs, costs)
+    measured["cpu_share_of_others"] = round(others, 3)
     if policy == "dualpace":
         predicted = _predicted(costs, arrivals, *blocks)
         measured["simulated"] = predicted
