@@ -16,7 +16,9 @@ emulated or simulated, and says so.
 import argparse
 import dataclasses
 import json
+import signal
 import statistics
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -168,6 +170,7 @@ def _run(policy: str, arguments: argparse.Namespace, folder: Path) -> dict[str, 
 
 def main() -> None:
     """Measure and print."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and stop the node on the way out
     raw = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--requests", type=int, default=60)
