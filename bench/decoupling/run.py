@@ -16,7 +16,9 @@ emulated or simulated, and says so.
 import argparse
 import dataclasses
 import json
+import signal
 import statistics
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,7 +26,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import psutil
 from decoupling.load import Outcome, poisson_arrivals, serve_all
+from decoupling.neighbours import Neighbours
 from decoupling.profiles import emulated_profile, measure_host, node_plan
 
 from dualpace.core.iteration_log import read_iterations
@@ -148,10 +152,14 @@ def _run(policy: str, arguments: argparse.Namespace, folder: Path) -> dict[str, 
     with served_node("demo", *common, *flags, env={**env, **records}) as node:
         cpus = node_plan(arguments.gpu).gateway.cpus
         serve_all(node.url, arrivals[:4], cpus)
+        supervisor = psutil.Process(node.process.pid)
+        neighbours = Neighbours([*node.services().values(), supervisor, psutil.Process()])
         outcomes = serve_all(node.url, arrivals, cpus)
+        others = neighbours.share()
         blocks = [int(node.gauges()[engine, "total_blocks"]) for engine in ("gpu", "cpu")]
     costs = NodeCosts(read_profile(profile))
     measured = _measured(outcomes) | _recorded(outcomes, logs, costs)
+    measured["cpu_share_of_others"] = round(others, 3)
     if policy == "dualpace":
         predicted = _predicted(costs, arrivals, *blocks)
         measured["simulated"] = predicted
@@ -163,6 +171,7 @@ def _run(policy: str, arguments: argparse.Namespace, folder: Path) -> dict[str, 
 
 def main() -> None:
     """Measure and print."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and stop the node on the way out
     raw = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--requests", type=int, default=60)
