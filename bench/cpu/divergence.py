@@ -95,7 +95,7 @@ def compare(checkpoint: Checkpoint, format_: str, windows: Tensor) -> Divergence
     rows = np.arange(count, dtype=np.int32)
     agreed, divergences, likelihoods = 0, [], torch.zeros(2, dtype=torch.float64)
     for position in range(tokens - 1):
-        ids = windows[:, position].numpy()
+        ids = windows[:, position].contiguous().numpy()
         exact, narrow = (log_probabilities(step, ids, rows, position + 1) for step in steps)
         agreed += int((exact.argmax(-1) == narrow.argmax(-1)).sum())
         divergences.append((exact.exp() * (exact - narrow)).sum(-1))
