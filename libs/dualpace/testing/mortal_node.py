@@ -415,12 +415,12 @@ class MortalNode:
     def tokens_of(self, request_id: int) -> tuple[list[int], GenerationEnd]:
         """Return what came of an ended request, checked for order."""
         events = asyncio.run(_collect(self.generations[request_id]))
-        *tokens, end = events
+        *others, end = events
         assert isinstance(end, GenerationEnd)
+        tokens = [event for event in others if isinstance(event, GeneratedToken)]
         first = self.requests[request_id].prompt_tokens
         ids: list[int] = []
         for position, token in enumerate(tokens, first):
-            assert isinstance(token, GeneratedToken)
             assert token.position == position
             ids.append(token.token_id)
         return ids, end
