@@ -30,6 +30,7 @@ class NodeGeneration:
         self.request_id = request.request_id
         self.waiting_since_s: float | None = None
         """When an engine was lost, if no token has come since."""
+        self._started = False
         self.moved = False
         """Whether it has been submitted more than once."""
         self._request = request
@@ -94,7 +95,9 @@ class NodeGeneration:
         elif isinstance(event, PromptLogprobs):
             self._take_scores(event)
         elif isinstance(event, StartEvent):
-            self._ready.put_nowait(GenerationStart(event.waited_s))
+            if not self._started:  # else it is computed again
+                self._started = True
+                self._ready.put_nowait(GenerationStart(event.waited_s))
         elif event.reason in (FinishReason.STOP, FinishReason.LENGTH):
             self._end = (event.end_position, GenerationEnd(event.reason, event.message))
         else:
