@@ -23,6 +23,7 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
 from dualpace.checkpoint import fetch_demo_model
+from dualpace.core.messages import TokenLogprobs
 from dualpace.core.request import Engine, FinishReason
 from dualpace.gateway.app import build_app, build_gateway
 from dualpace.gateway.backend import (
@@ -32,6 +33,7 @@ from dualpace.gateway.backend import (
     GenerationEvent,
     GenerationParams,
     NodeInfo,
+    ScoredPrompt,
 )
 from dualpace.gateway.garbage import settle_garbage_collector
 from dualpace.gateway.model_loading import load_model
@@ -43,24 +45,35 @@ MADE: dict[str, list[float]] = {}
 
 
 class StubGeneration:
-    """Tokens at a pace."""
+    """Tokens at a pace, with whatever was asked to be told of them."""
 
-    def __init__(self, name: str, first: int, count: int, pause_s: float) -> None:
+    def __init__(self, name: str, first: int, params: GenerationParams, pause_s: float) -> None:
         self._name = name
         self._first = first
-        self._count = count
+        self._params = params
         self._pause_s = pause_s
 
     def cancel(self) -> None:
         """Do nothing: it ends when it is not read any more."""
 
     async def __aiter__(self) -> AsyncIterator[GenerationEvent]:
-        """Yield tokens, then the end."""
+        """Yield the prompt's scores if asked for, tokens, then the end."""
         made = MADE.setdefault(self._name, [])
-        async for _ in paced(self._count, self._pause_s):
+        params = self._params
+        if params.prompt_logprobs is not None:
+            score = _score(params.prompt_logprobs, rank=1)
+            yield ScoredPrompt(1, (score,) * (self._first - 1))
+        logprobs = params.sampling.logprobs
+        told = None if logprobs is None else _score(logprobs)
+        async for _ in paced(params.max_tokens, self._pause_s):
             made.append(time.monotonic())
-            yield GeneratedToken(self._first + len(made), TOKEN, Engine.GPU)
+            yield GeneratedToken(self._first + len(made), TOKEN, Engine.GPU, told)
         yield GenerationEnd(FinishReason.LENGTH)
+
+
+def _score(alternatives: int, rank: int | None = None) -> TokenLogprobs:
+    """Return made-up log-probabilities of the stub's token and of those that follow it."""
+    return TokenLogprobs(-0.5, tuple((TOKEN + i, -0.5 - i) for i in range(alternatives)), rank)
 
 
 class StubBackend:
@@ -92,7 +105,7 @@ class StubBackend:
     def generate(self, prompt: tuple[int, ...], params: GenerationParams) -> StubGeneration:
         """Begin."""
         name = str(params.sampling.seed)
-        return StubGeneration(name, len(prompt), params.max_tokens, self._pause_s)
+        return StubGeneration(name, len(prompt), params, self._pause_s)
 
 
 async def paced(count: int, pause_s: float) -> AsyncIterator[int]:
