@@ -27,7 +27,9 @@ def main() -> int:
         binaries = Path(directory) / "bin"
         subprocess.run([binaries / "pip", "install", "-q", SCHEMATHESIS], check=True)
         url = f"http://127.0.0.1:{server.port}/openapi.json"
+        # Some of what is made up asks for a hundred long texts, which take their time.
         options = [f"--checks={CHECKS}", "--max-examples=25", "--max-time=150"]
+        options.append("--request-timeout=60")
         return subprocess.run([binaries / "st", "run", url, *options], check=False).returncode
 
 

@@ -151,3 +151,10 @@ def test_probes_answer_head_too(serve: Serve, path: str) -> None:
     response = server.client.head(path)
     assert response.status_code == 200
     assert response.content == b""
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])
+def test_the_description_knows_whole_answers_and_streams(serve: Serve, path: str) -> None:
+    document = serve().client.get("/openapi.json").json()
+    content = document["paths"][path]["post"]["responses"]["200"]["content"]
+    assert set(content) == {"application/json", "text/event-stream"}

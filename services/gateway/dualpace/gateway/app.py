@@ -33,7 +33,7 @@ from dualpace.gateway.metering import Metering
 from dualpace.gateway.metrics import Metrics
 from dualpace.gateway.middleware import RequestContext
 from dualpace.gateway.model import ServedModel
-from dualpace.gateway.openapi import request_body
+from dualpace.gateway.openapi import STREAMED, request_body
 from dualpace.gateway.prompts import PromptBuilder
 from dualpace.gateway.protocol.chat import ChatRequest
 from dualpace.gateway.protocol.completions import CompletionRequest
@@ -170,11 +170,11 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
 def _add_generation_routes(app: FastAPI, gateway: Gateway) -> None:
     """Add the routes that read their bodies themselves, with limits and errors of their own."""
 
-    @app.post("/v1/chat/completions", openapi_extra=request_body(ChatRequest))
+    @app.post("/v1/chat/completions", openapi_extra=request_body(ChatRequest), responses=STREAMED)
     async def create_chat_completion(request: Request) -> Response:
         return await chat_completions(gateway, request)
 
-    @app.post("/v1/responses", openapi_extra=request_body(ResponsesRequest))
+    @app.post("/v1/responses", openapi_extra=request_body(ResponsesRequest), responses=STREAMED)
     async def create_response(request: Request) -> Response:
         return await responses(gateway, request)
 
@@ -186,6 +186,6 @@ def _add_generation_routes(app: FastAPI, gateway: Gateway) -> None:
     async def detokenize(request: Request) -> Response:
         return await tokens.detokenize(gateway, request)
 
-    @app.post("/v1/completions", openapi_extra=request_body(CompletionRequest))
+    @app.post("/v1/completions", openapi_extra=request_body(CompletionRequest), responses=STREAMED)
     async def create_completion(request: Request) -> Response:
         return await completions(gateway, request)

@@ -4,6 +4,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
+STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+}
+"""What a route answers with `stream`, beside the JSON that it answers without."""
+
 
 def request_body(model: type[BaseModel]) -> dict[str, Any]:
     """Return the OpenAPI description of a JSON body."""
