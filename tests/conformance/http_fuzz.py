@@ -30,7 +30,7 @@ def main() -> int:
         # Some of what is made up asks for a hundred long texts, which take their time.
         options = [f"--checks={CHECKS}", "--max-examples=25", "--max-time=150"]
         options.append("--request-timeout=60")
-        command = [binaries / "st", "run", url, *options]
+        command = [str(binaries / "st"), "run", url, *options]
         # It keeps what it found in the folder where it runs.
         return subprocess.run(command, check=False, cwd=directory).returncode
 
