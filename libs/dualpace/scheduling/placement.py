@@ -270,8 +270,9 @@ class Auto(GpuOnly):
         """
         if view.num_waiting or view.recalls_in_flight >= MAX_RECALLS_IN_FLIGHT:
             return None
+        promised = view.recalled_blocks
         for sequence in sorted(away, key=_token_target_s):
-            wanted = view.device_blocks_for(sequence.num_tokens + 1) + view.recalled_blocks
+            wanted = view.device_blocks_for(sequence.num_tokens + 1) + promised
             if self._resident_fits(wanted, self._headroom + self._low, view):
                 return sequence
         return None
