@@ -45,6 +45,7 @@ from dualpace.gateway.routes.responses import responses
 from dualpace.gateway.serving import Gateway
 from dualpace.gateway.settings import GatewaySettings
 from dualpace.gateway.tracing_middleware import TracedRequests
+from dualpace.gateway.urgency import objectives_from_text
 from dualpace.tracing import Tracing
 
 
@@ -77,6 +78,7 @@ def build_gateway(
         admission=admission,
         metrics=metrics,
         clock=clock or SystemClock(),
+        objectives=objectives_from_text(settings.inference_objectives),
         tracing=tracing,
     )
 

@@ -111,7 +111,7 @@ class InferenceService:
         arrival_s = gateway.clock.now()
         with gateway.lifecycle.running():
             meter = gateway.metering.meter(await self._admit(context), {})
-            urgency = urgency_of(_text_metadata(context), gateway.settings.objectives)
+            urgency = urgency_of(_text_metadata(context), gateway.objectives)
             preparation = Preparation(gateway, _waited, urgency)
             if is_chat(request):
                 parsed = parse_chat(chat_body(request))

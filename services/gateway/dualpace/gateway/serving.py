@@ -2,7 +2,7 @@
 
 import asyncio
 from asyncio import CancelledError
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -60,6 +60,8 @@ class Gateway:
     admission: AdmissionQueue
     metrics: Metrics
     clock: Clock
+    objectives: Mapping[str, int]
+    """The priorities of llm-d's objectives, by name; higher is sooner."""
     tracing: Tracing | None = None
 
     def served_name(self, requested: str | None) -> str:
@@ -125,7 +127,7 @@ class Exchange:
 
     def urgency(self) -> Urgency:
         """Return how urgent the headers call the request. Raises ApiError 400."""
-        return urgency_of(self._request.headers, self._gateway.settings.objectives)
+        return urgency_of(self._request.headers, self._gateway.objectives)
 
     def name(self, request_id: str | None) -> None:
         """Use the client's id for this request in the response, unless its header had one."""

@@ -132,11 +132,6 @@ class GatewaySettings(ServiceSettings):
         )
 
     @property
-    def objectives(self) -> dict[str, int]:
-        """The priorities of objectives, by name; higher is sooner."""
-        return objectives_from_text(self.inference_objectives)
-
-    @property
     def model_names(self) -> tuple[str, ...]:
         """Names given by the operator; empty when there are none."""
         if self.served_model_name is None:
