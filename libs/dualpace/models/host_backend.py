@@ -8,9 +8,6 @@ from dualpace.models.host_linear import host_linear
 from dualpace.models.ipex_backend import IpexLinearFactory, IpexPagedAttention, load_ipex
 from dualpace.models.linear import LinearFactory
 
-BACKENDS = ("native", "ipex")
-"""The native kernels (torch where they are not built), and intel-extension-for-pytorch."""
-
 
 @dataclass(frozen=True, slots=True)
 class HostBackend:
@@ -24,11 +21,12 @@ class HostBackend:
 def host_backend(
     name: str, num_threads: int, *, weights: str = "auto", int8_group: int = 0
 ) -> HostBackend:
-    """Return one of BACKENDS; `weights` and `int8_group` are for the native one, see host_linear.
+    """Return a backend by its name in the cpu-engine's settings.
 
-    Raises SettingsError if it cannot be had.
+    `native`: our kernels, or torch where they are not built; `weights` and `int8_group` are for it,
+    see host_linear. `ipex`: intel-extension-for-pytorch. Raises SettingsError if it cannot be had.
     """
-    assert name in BACKENDS
+    assert name in {"native", "ipex"}
     if name == "ipex":
         ipex = load_ipex()
         return HostBackend(name, IpexLinearFactory(ipex), IpexPagedAttention(ipex))

@@ -53,6 +53,5 @@ def _resume(arena: Arena, scheduler: HostScheduler, slot: int) -> Request:
         # The process died before it could say so. Its gateway has the request ended again.
         raise CapacityError("its request had come to its end")
     blocks = arena.block_tables[slot, : blocks_for(num_tokens, arena.geometry.block_size)]
-    last_token = arena.token_at(slot, num_tokens - 1)
     scheduler.resume(TableRecord(slot, request, num_tokens, return_at, blocks.tolist(), last_token))
     return request
