@@ -74,12 +74,11 @@ class IpexLinearFactory:
         return packed
 
 
-class IpexPagedAttention:
+class IpexPagedAttention(TorchPagedAttention):
     """`PagedAttention` whose decode is the package's, over the pool's blocks as they lie."""
 
     def __init__(self, ipex: ModuleType) -> None:
         self._kernel: Any = ipex.llm.modules.PagedAttention
-        self._torch = TorchPagedAttention()
 
     def decode(
         self,
@@ -117,16 +116,3 @@ class IpexPagedAttention:
         )
         out[attended] = part
         return out.to(q.dtype)
-
-    def prefill(
-        self,
-        q: Tensor,
-        kv_layer: Tensor,
-        block_table: Tensor,
-        start: int,
-        *,
-        scale: float,
-        window: int | None,
-    ) -> Tensor:
-        """See PagedAttention.prefill."""
-        return self._torch.prefill(q, kv_layer, block_table, start, scale=scale, window=window)

@@ -11,13 +11,12 @@ from dualpace.kernels import paged_attention_decode
 from dualpace.models.torch_attention import TorchPagedAttention
 
 
-class NativePagedAttention:
+class NativePagedAttention(TorchPagedAttention):
     """`PagedAttention` for CPU tensors whose KV is float32, float16 or bfloat16."""
 
     def __init__(self, num_threads: int) -> None:
         assert num_threads > 0
         self._num_threads = num_threads
-        self._torch = TorchPagedAttention()
 
     def decode(
         self,
@@ -46,16 +45,3 @@ class NativePagedAttention:
             num_threads=self._num_threads,
         )
         return out.to(q.dtype)
-
-    def prefill(
-        self,
-        q: Tensor,
-        kv_layer: Tensor,
-        block_table: Tensor,
-        start: int,
-        *,
-        scale: float,
-        window: int | None,
-    ) -> Tensor:
-        """See PagedAttention.prefill."""
-        return self._torch.prefill(q, kv_layer, block_table, start, scale=scale, window=window)
