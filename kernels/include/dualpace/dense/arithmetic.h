@@ -55,41 +55,19 @@ struct Widening<V, BFloat16> {
     static typename V::F multiply_add(W w, A a, typename V::F sum) { return V::fma(w, a, sum); }
 };
 
-// bfloat16 times bfloat16, two products at a time, summed in fp32 by the processor.
-template <class V>
+// bfloat16 activations times weights that are bfloat16 numbers, two products at a time, summed in
+// fp32 by the processor. int8 weights are such numbers, too; their scales come in at the end.
+template <class V, class T>
 struct Pairing {
     using X = BFloat16;
-    using Weight = BFloat16;
+    using Weight = T;
     using W = typename V::Pairs;
     using A = typename V::Pairs;
     static constexpr int kInputs = 2;
     static constexpr int kSteps = 1;
 
     template <int>
-    static W load(const BFloat16* p) {
-        return V::load_pairs(p);
-    }
-    template <int>
-    static A splat(const BFloat16* x) {
-        return V::splat_pair(x);
-    }
-    static typename V::F multiply_add(W w, A a, typename V::F sum) {
-        return V::dot_pairs(w, a, sum);
-    }
-};
-
-// The same with int8 weights, each of which is a bfloat16 number; their scales come in at the end.
-template <class V>
-struct QuantisedPairing {
-    using X = BFloat16;
-    using Weight = std::int8_t;
-    using W = typename V::Pairs;
-    using A = typename V::Pairs;
-    static constexpr int kInputs = 2;
-    static constexpr int kSteps = 1;
-
-    template <int>
-    static W load(const std::int8_t* p) {
+    static W load(const T* p) {
         return V::load_pairs(p);
     }
     template <int>

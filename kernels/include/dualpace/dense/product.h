@@ -233,12 +233,12 @@ void product(const ProductTask& task) {
 
 template <class V>
 void rounded_product(const ProductTask& task) {
-    multiply<V, Pairing<V>>(task, task.rounded, task.rounded_stride);
+    multiply<V, Pairing<V, BFloat16>>(task, task.rounded, task.rounded_stride);
 }
 
 template <class V>
 void rounded_quantised_product(const ProductTask& task) {
-    multiply<V, QuantisedPairing<V>>(task, task.rounded, task.rounded_stride);
+    multiply<V, Pairing<V, std::int8_t>>(task, task.rounded, task.rounded_stride);
 }
 
 }  // namespace
