@@ -10,7 +10,6 @@ measured, never modelled; compare only figures of one run.
 import argparse
 import itertools
 import json
-import mmap
 import os
 import statistics
 import time
@@ -18,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import torch
+from attention_cell import huge_page_bytes
 
 from dualpace.kernels import (
     WEIGHT_FORMATS,
@@ -83,9 +83,7 @@ class Bench:
     """The memory that is read, and what was asked for."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        memory = mmap.mmap(-1, READ_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        memory.madvise(mmap.MADV_HUGEPAGE)
-        self._words = torch.frombuffer(memory, dtype=torch.int64)
+        self._words = huge_page_bytes(READ_BYTES).view(torch.int64)
         self._words.fill_(1)
         self._arguments = arguments
 
