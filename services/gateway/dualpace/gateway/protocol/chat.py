@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 from dualpace.core.request import MAX_LOGPROBS
 from dualpace.gateway.protocol.content import MAX_MESSAGES, content_of
 from dualpace.gateway.protocol.fields import Flag, OnFlag, StrictModel, fault
-from dualpace.gateway.protocol.generation import GenerationRequest
+from dualpace.gateway.protocol.generation import Effort, GenerationRequest
 from dualpace.gateway.protocol.tools import ToolChoice, Tools
 
 Content = Annotated[
@@ -92,9 +92,7 @@ class ChatRequest(GenerationRequest):
     """Unset: auto with tools, none without."""
     parallel_tool_calls: OnFlag = True
     documents: list[Document] | None = Field(default=None, max_length=MAX_MESSAGES, fail_fast=True)
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
-        None
-    )
+    reasoning_effort: Effort | None = None
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
 
     @field_validator("messages")

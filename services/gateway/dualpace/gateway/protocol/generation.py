@@ -1,6 +1,6 @@
 """Fields that generation routes share."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -18,6 +18,9 @@ from dualpace.gateway.protocol.fields import (
     or_default,
 )
 from dualpace.gateway.protocol.outputs import ResponseFormat, StructuredOutputs
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""How much a model is to think."""
 
 
 class StreamOptions(StrictModel):

@@ -9,7 +9,7 @@ from dualpace.core.request import MAX_LOGPROBS
 from dualpace.gateway.errors import shorten
 from dualpace.gateway.protocol.content import MAX_MESSAGES, content_of
 from dualpace.gateway.protocol.fields import Flag, OnFlag, StrictModel, fault
-from dualpace.gateway.protocol.generation import CommonRequest
+from dualpace.gateway.protocol.generation import CommonRequest, Effort
 from dualpace.gateway.protocol.outputs import Schema
 from dualpace.gateway.protocol.tools import MAX_TOOLS, NAMED
 
@@ -146,7 +146,7 @@ class TextConfig(StrictModel):
 class Reasoning(StrictModel):
     """How much a model thinks; thoughts are not summed up here, so `auto` asks for nothing."""
 
-    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    effort: Effort | None = None
     summary: Literal["auto"] | None = None
 
 
