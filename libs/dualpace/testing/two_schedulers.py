@@ -157,14 +157,22 @@ class TwoSchedulers:
         for _ in range(max_rounds):
             if not (self.gpu.state.sequences or self.host.num_sequences or self.to_host):
                 return
-            self.gpu_step()
-            while self.to_host:
-                self.deliver_to_host()
-            self.host_step()
-            while self.to_gpu:
-                self.deliver_to_gpu()
-            self.check()
+            self.round()
         raise AssertionError("requests are stuck")
+
+    def round(self) -> None:
+        """Let everything happen once, fairly, and check."""
+        self.gpu_step()
+        self.host_round()
+
+    def host_round(self) -> None:
+        """The part of a round that comes after the device's iteration."""
+        while self.to_host:
+            self.deliver_to_host()
+        self.host_step()
+        while self.to_gpu:
+            self.deliver_to_gpu()
+        self.check()
 
     def check(self) -> None:
         """Assert accounting on both sides, and that no request is owned twice."""

@@ -77,13 +77,7 @@ def run(node: TwoSchedulers, new: Callable[[int], int]) -> list[int]:
     for _ in range(2000):
         if not node.gpu.state.sequences:
             break
-        node.gpu_step()
-        while node.to_host:
-            node.deliver_to_host()
-        node.host_step()
-        while node.to_gpu:
-            node.deliver_to_gpu()
-        node.check()
+        node.round()
         seen += [s.request_id for s in node.gpu.state.away if s.request_id not in seen]
     assert not node.gpu.state.sequences, "requests are stuck"
     return seen

@@ -36,14 +36,12 @@ def make_request(request_id: int, prompt: int, new: int, seed: int = 0) -> Reque
     )
 
 
-def round_of(node: TwoSchedulers) -> None:
-    node.gpu_step()
-    while node.to_host:
-        node.deliver_to_host()
-    node.host_step()
-    while node.to_gpu:
-        node.deliver_to_gpu()
-    node.check()
+def crowded_node() -> TwoSchedulers:
+    """A node with more requests than its device holds, until the first half of them ends."""
+    node = make_node()
+    for request_id in range(16):
+        node.submit(make_request(request_id, prompt=40, new=30 if request_id < 8 else 100))
+    return node
 
 
 def test_a_few_requests_stay_on_the_device() -> None:
@@ -51,7 +49,7 @@ def test_a_few_requests_stay_on_the_device() -> None:
     for request_id in range(4):
         node.submit(make_request(request_id, prompt=20, new=30))
     for _ in range(20):
-        round_of(node)
+        node.round()
         assert not node.gpu.state.away
     node.run_to_end()
 
@@ -62,7 +60,7 @@ def test_what_the_device_has_no_room_for_goes_to_the_host_at_once() -> None:
     for request_id in range(20):
         node.submit(make_request(request_id, prompt=40, new=200))
     for _ in range(40):
-        round_of(node)
+        node.round()
     assert not node.gpu.state.waiting
     assert len(node.gpu.state.away) > 10
     assert len(node.gpu.state.running) >= 4
@@ -71,16 +69,12 @@ def test_what_the_device_has_no_room_for_goes_to_the_host_at_once() -> None:
 
 def test_requests_come_back_when_the_device_has_room_and_stay() -> None:
     """A steady crowd settles: no request goes back and forth."""
-    node = make_node()
-    for request_id in range(8):
-        node.submit(make_request(request_id, prompt=40, new=30))
-    for request_id in range(8, 16):
-        node.submit(make_request(request_id, prompt=40, new=100))
+    node = crowded_node()
     moves = 0
     recalled_when_idle = False
     while node.gpu.state.sequences or node.host.num_sequences:
         before = {s.request_id for s in node.gpu.state.away}
-        round_of(node)
+        node.round()
         after = {s.request_id for s in node.gpu.state.away}
         moves += len(before ^ after)
         recalled_when_idle |= bool(before - after) and not node.gpu.state.waiting
@@ -90,11 +84,7 @@ def test_requests_come_back_when_the_device_has_room_and_stay() -> None:
 
 def test_requests_on_their_way_back_count_when_more_are_called() -> None:
     """The device keeps its headroom when all of them have arrived."""
-    node = make_node()
-    for request_id in range(8):
-        node.submit(make_request(request_id, prompt=40, new=30))
-    for request_id in range(8, 16):
-        node.submit(make_request(request_id, prompt=40, new=100))
+    node = crowded_node()
     most = 0
     while node.gpu.state.sequences or node.host.num_sequences:
         node.gpu_step()
@@ -102,7 +92,7 @@ def test_requests_on_their_way_back_count_when_more_are_called() -> None:
         most = max(most, state.recalls_in_flight)
         if state.recalls_in_flight:
             assert state.free_device_blocks - state.recalled_blocks >= (0.2 + 0.1) * 100
-        round_of(node)
+        node.round()
     assert most == 2
 
 
@@ -113,7 +103,7 @@ def test_a_nearly_full_device_moves_its_youngest_out_instead_of_recomputing() ->
     left: list[int] = []
     for _ in range(90):
         before = {s.request_id for s in node.gpu.state.away}
-        round_of(node)
+        node.round()
         left.extend({s.request_id for s in node.gpu.state.away} - before)
     assert node.gpu.state.preemptions == 0
     assert left[-1] > 0  # the oldest stayed
@@ -136,12 +126,7 @@ def test_a_mover_misses_no_iteration() -> None:
             assert copy.request_id in running
             assert len(node.received[copy.request_id].tokens) == tokens[copy.request_id] + 1
             assert copy.request_id in {s.request_id for s in node.gpu.state.away}
-        while node.to_host:
-            node.deliver_to_host()
-        node.host_step()
-        while node.to_gpu:
-            node.deliver_to_gpu()
-        node.check()
+        node.host_round()
     assert moved > 1
     node.run_to_end()
 
@@ -156,7 +141,7 @@ def test_those_in_a_hurry_leave_the_device_last_and_come_back_first() -> None:
     left: list[int] = []
     for _ in range(90):
         before = {s.request_id for s in node.gpu.state.away}
-        round_of(node)
+        node.round()
         left.extend({s.request_id for s in node.gpu.state.away} - before)
     assert left
     assert left[0] in {1, 2}

@@ -159,12 +159,7 @@ def test_a_large_request_is_not_starved_by_small_ones_that_keep_coming(placement
         submit_small()
     node.submit(make_request(100, prompt=52, new=8))
     for _ in range(200):
-        node.gpu_step()
-        while node.to_host:
-            node.deliver_to_host()
-        node.host_step()
-        while node.to_gpu:
-            node.deliver_to_gpu()
+        node.round()
         if node.received[100].tokens:
             break
         while sum(r.finish is None for r in node.received.values()) < 4:
