@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import httpx2
+import openai
 import pytest
 import uvicorn
 from tokenizers import (
@@ -51,6 +52,11 @@ CORPUS = (
     "zero width: a\u200bb\u200cc\u200dd\ufeffe",
     'def f(x: int) -> str:\n    return f"{x!r}"  # ½ ÷ ¾',
 )
+
+EOS = 2
+"""Of the demo model."""
+ANSWER = CORPUS[14]
+"""What `server` always says."""
 
 ByteFallbackTokenizer = Tokenizer
 """A tokenizer as Llama 2's: "▁" for spaces, `<0xE2>` for bytes, one leading space stripped."""
@@ -235,3 +241,16 @@ def serve(demo_model: ServedModel, tmp_path: Path) -> Iterator[Serve]:
             server.assert_at_rest()
         finally:
             server.close()
+
+
+@pytest.fixture
+def server(serve: Serve, demo_model: ServedModel) -> LiveServer:
+    """A gateway whose every answer is ANSWER."""
+    return serve(always(*ids_of(demo_model, ANSWER), EOS))
+
+
+@pytest.fixture
+def client(server: LiveServer) -> Iterator[openai.OpenAI]:
+    """The official client of that gateway, without retries."""
+    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0) as made:
+        yield made

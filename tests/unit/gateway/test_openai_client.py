@@ -1,28 +1,12 @@
 """The official client as judge of the dialect: what it parses, what it raises, what it retries."""
 
-from collections.abc import Iterator
-
 import openai
 import pytest
 
 from dualpace.core.request import FinishReason
 from dualpace.gateway.model import ServedModel
 from dualpace.testing.fake_backend import End, FakeBackend, Hold, Pause, always
-from tests.unit.gateway.conftest import CORPUS, LiveServer, Serve, ids_of, wait_until
-
-EOS = 2
-ANSWER = CORPUS[14]
-
-
-@pytest.fixture
-def server(serve: Serve, demo_model: ServedModel) -> LiveServer:
-    return serve(always(*ids_of(demo_model, ANSWER), EOS))
-
-
-@pytest.fixture
-def client(server: LiveServer) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0) as made:
-        yield made
+from tests.unit.gateway.conftest import ANSWER, EOS, LiveServer, Serve, wait_until
 
 
 def test_chat(client: openai.OpenAI) -> None:

@@ -1,7 +1,6 @@
 """/v1/responses: the same generation as chat's, asked for and shown in other words."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import openai
@@ -18,11 +17,9 @@ from dualpace.gateway.replies.common import ReplyOptions
 from dualpace.gateway.replies.response_items import OutputItems
 from dualpace.gateway.tools.calls import ToolCall
 from dualpace.testing.fake_backend import End, Pause, always
-from tests.unit.gateway.conftest import CORPUS, LiveServer, Serve, ids_of
+from tests.unit.gateway.conftest import ANSWER, EOS, LiveServer, Serve, ids_of
 
-EOS = 2
 PATH = "/v1/responses"
-ANSWER = CORPUS[14]
 SCHEMA = {
     "type": "object",
     "properties": {"city": {"type": "string"}},
@@ -36,17 +33,6 @@ EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
 class City(BaseModel):
     city: str
-
-
-@pytest.fixture
-def server(serve: Serve, demo_model: ServedModel) -> LiveServer:
-    return serve(always(*ids_of(demo_model, ANSWER), EOS))
-
-
-@pytest.fixture
-def client(server: LiveServer) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0) as made:
-        yield made
 
 
 def ask(server: LiveServer, given: Any = "Hi", **fields: Any) -> Any:
