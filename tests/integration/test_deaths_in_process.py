@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualpace.core.request import Engine, FinishReason, Request, SamplingParams
-from dualpace.testing.mortal_node import GATEWAY_ID, MortalNode, MortalSizes, mortal_node
+from dualpace.testing.mortal_compute import MortalSizes
+from dualpace.testing.mortal_node import GATEWAY_ID, MortalNode, mortal_node
 from dualpace.testing.two_schedulers import token_for
 
 PLACEMENTS = ["gpu", "cpu", "auto", "random:0", "random:1"]

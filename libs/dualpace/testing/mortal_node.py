@@ -1,17 +1,13 @@
 """A gateway and two engines that may die at any moment, in one thread, without sockets or models.
 
-The engines, the arena and what the gateway keeps of its requests are the real ones. Compute is not:
-a token is a function of request and position, and the KV of a position is a number that follows
-from both, so that whoever attends to a wrong or overwritten block is caught. Messages between
-processes lie in queues until the caller delivers them; what a process has not sent when it dies is
-lost, and so is what has not reached it.
+The engines, the arena and what the gateway keeps of its requests are the real ones. Compute is not
+(`mortal_compute`), and messages lie in queues until the caller delivers them (`mortal_wires`).
 """
 
 import asyncio
 import os
 import tempfile
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dualpace.core.blocks import blocks_for
-from dualpace.core.messages import EngineEvent, GatewayWord, HandoffCommand, HandoffEvent
+from dualpace.core.messages import HandoffCommand, HandoffEvent
 from dualpace.core.request import Engine, Request
 from dualpace.cpu_engine.engine import CpuEngine
 from dualpace.gateway.backend import (
@@ -42,170 +37,22 @@ from dualpace.ipc.channel import (
     HostLeft,
     Inbox,
 )
-from dualpace.ipc.layout import ArenaGeometry, KvDtype
-from dualpace.models.host_step import Interruption
 from dualpace.scheduling.cpu import HostLimits, HostScheduler
 from dualpace.scheduling.gpu import GpuScheduler
 from dualpace.scheduling.gpu_state import GpuLimits
 from dualpace.scheduling.placement import placement_from_text
-from dualpace.scheduling.plan import GpuPlan, HostPlan, Sample, TableWrite
 from dualpace.testing.clock import ManualClock
+from dualpace.testing.mortal_compute import (
+    BLOCK_SIZE,
+    DeviceRunner,
+    HostRunner,
+    Killed,
+    MortalSizes,
+)
+from dualpace.testing.mortal_wires import EnginesPort, GatewaysPort, Session, Wire
 from dualpace.testing.two_schedulers import token_for
 
 GATEWAY_ID = 7
-_BLOCK_SIZE = 16
-
-
-class Killed(Exception):  # noqa: N818 - no error: what SIGKILL looks like from within
-    """The process that runs dies here."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MortalSizes:
-    """Memory and batch limits."""
-
-    device_blocks: int = 8
-    host_blocks: int = 8
-    max_running: int = 3
-    token_budget: int = 24
-    slots: int = 4
-    max_batch: int = 4
-
-
-class Wire:
-    """One direction of a session. It ends with the process at either end."""
-
-    def __init__(self) -> None:
-        self.items: deque[object] = deque()
-        self.closed = False
-        """Nothing more is put in."""
-        self.ended = False
-        """Its writer is dead: its reader is to learn of that."""
-
-    def put(self, items: Sequence[object]) -> None:
-        """Send; in vain if the other end is gone."""
-        if not self.closed:
-            self.items.extend(items)
-
-    def end(self, keep: int) -> None:
-        """Its writer died: all but the first `keep` items are lost."""
-        self.closed = self.ended = True
-        while len(self.items) > keep:
-            self.items.pop()
-
-    def drop(self) -> None:
-        """Its reader died."""
-        self.closed = True
-        self.items.clear()
-
-
-@dataclass
-class Session:
-    """Two wires; the side that outlives the other notices once the wire to it is drained."""
-
-    to_server: Wire
-    to_client: Wire
-
-
-def kv_of(request_id: int, position: int) -> int:
-    """The number that stands for the KV of a position."""
-    return request_id * 100_003 + position + 1
-
-
-class DeviceRunner:
-    """Fake compute of the gpu-engine; copies happen when they are said to be complete."""
-
-    def __init__(self, sizes: MortalSizes, host_kv: np.ndarray) -> None:
-        self.copies_complete = True
-        self.meanwhile: Callable[[], None] = lambda: None
-        """What happens elsewhere while an iteration is computed."""
-        self._kv = np.zeros((sizes.device_blocks, _BLOCK_SIZE), np.int64)
-        self._host_kv = host_kv
-        self._copies: list[tuple[int, Callable[[], None]]] = []
-
-    def execute(self, plan: GpuPlan) -> list[Sample]:
-        """Check what rows attend to, and make their tokens."""
-        for copy in plan.copies_out:
-            self._copy(copy.request_id, self._kv, copy.device_blocks, copy.host_blocks)
-        for copy in plan.copies_in:
-            self._copy(copy.request_id, self._host_kv, copy.host_blocks, copy.device_blocks)
-        self.meanwhile()
-        for row in plan.rows:
-            for position in range(row.start, row.start + len(row.tokens)):
-                _put(self._kv, row.blocks, position, kv_of(row.request_id, position))
-            _check(self._kv, row.blocks, row.request_id, row.start + len(row.tokens))
-            if row.stream_to is not None:
-                used = blocks_for(row.start + len(row.tokens), _BLOCK_SIZE)
-                self._copy(row.request_id, self._kv, row.blocks[:used], row.stream_to)
-        return [
-            Sample(row.request_id, token_for(row.request_id, row.start + len(row.tokens)))
-            for row in plan.rows
-            if row.samples
-        ]
-
-    def completed_transfers(self) -> list[int]:
-        """Carry copies out, if they are to be complete."""
-        if not self.copies_complete:
-            return []
-        done, self._copies = self._copies, []
-        for _, carry_out in done:
-            carry_out()
-        return [request_id for request_id, _ in done]
-
-    def _copy(
-        self, request_id: int, source: np.ndarray, from_: Sequence[int], to: Sequence[int]
-    ) -> None:
-        target = self._host_kv if source is self._kv else self._kv
-        pairs = list(zip(from_, to, strict=False))
-
-        def carry_out() -> None:
-            for one, other in pairs:
-                target[other] = source[one]
-
-        self._copies.append((request_id, carry_out))
-
-
-class HostRunner:
-    """Fake compute of the cpu-engine, which commits its steps as the real one does."""
-
-    def __init__(self, arena: Arena, host_kv: np.ndarray) -> None:
-        self.dies_after: int | None = None
-        """Die in the next step when this many rows have been committed."""
-        self.meanwhile: Callable[[], None] = lambda: None
-        """What happens elsewhere while a step is computed."""
-        self._arena = arena
-        self._kv = host_kv
-
-    def write_tables(self, writes: tuple[TableWrite, ...]) -> None:
-        """Enter newly held blocks into the block tables."""
-        for write in writes:
-            end = write.first + len(write.blocks)
-            self._arena.block_tables[write.slot, write.first : end] = write.blocks
-
-    def execute(self, plan: HostPlan, interruption: Interruption) -> list[Sample]:
-        """Check what rows attend to, make their tokens and commit them, one row after the other."""
-        self.meanwhile()
-        interruption.poll()
-        samples: list[Sample] = []
-        for count, row in enumerate(plan.rows):
-            blocks = self._arena.block_tables[row.slot].tolist()
-            assert row.token_id == token_for(row.request_id, row.position)
-            _put(self._kv, blocks, row.position, kv_of(row.request_id, row.position))
-            _check(self._kv, blocks, row.request_id, row.position + 1)
-            token_id = token_for(row.request_id, row.position + 1)
-            block = blocks[(row.position + 1) // _BLOCK_SIZE]
-            self._arena.block_tokens[block, (row.position + 1) % _BLOCK_SIZE] = token_id
-            if count == self.dies_after:
-                raise Killed
-            self._arena.sequences.advance([row.slot], [row.position + 2])
-            samples.append(Sample(row.request_id, token_id))
-        if self.dies_after is not None:
-            raise Killed
-        return samples
-
-    def gauges(self) -> Mapping[str, float]:
-        """No numbers."""
-        return {}
 
 
 @dataclass
@@ -240,7 +87,7 @@ class MortalNode:
         """How many of each kind reach an engine while it computes."""
         self.device_runner: DeviceRunner | None = None
         self.host_runner: HostRunner | None = None
-        ports = {engine: _GatewaysPort(self, engine) for engine in Engine}
+        ports = {engine: GatewaysPort(self.sessions, engine) for engine in Engine}
         self.running = RunningRequests(GATEWAY_ID, ports, self.clock, engine_wait_s=1e9)
         self.generations: dict[int, NodeGeneration] = {}
         self.requests: dict[int, Request] = {}
@@ -350,15 +197,13 @@ class MortalNode:
 
     def submit(self, request: Request) -> None:
         """Begin a request, if the gateway takes any."""
-        if len(self.sessions) < len(Engine) or any(s.to_client.ended for s in self.live()):
+        if len(self.sessions) < len(Engine) or any(
+            s.to_client.ended for s in self.sessions.values()
+        ):
             return
         prompt = tuple(token_for(request.request_id, p) for p in range(request.prompt_tokens))
         self.requests[request.request_id] = request
         self.generations[request.request_id] = self.running.begin(request, prompt)
-
-    def live(self) -> Iterator[Session]:
-        """The gateway's sessions."""
-        yield from self.sessions.values()
 
     def round(self) -> None:
         """Let everything happen once, fairly."""
@@ -454,30 +299,30 @@ class MortalNode:
             self.deliver_handoff(Engine.CPU)
 
     def _kv(self, arena: Arena) -> np.ndarray:
-        shape = (self._sizes.host_blocks, _BLOCK_SIZE)
+        shape = (self._sizes.host_blocks, BLOCK_SIZE)
         return self._host_kv.setdefault(arena.generation, np.zeros(shape, np.int64))
 
     def _start_gpu(self) -> None:
         sizes = self._sizes
-        arena = Arena.create(self._run_dir, _geometry(sizes), bytes(32), join=True)
+        arena = Arena.create(self._run_dir, sizes.geometry, bytes(32), join=True)
         inbox: Inbox[GpuInput] = Inbox()
         limits = GpuLimits(
             num_blocks=sizes.device_blocks,
-            block_size=_BLOCK_SIZE,
+            block_size=BLOCK_SIZE,
             max_running=sizes.max_running,
             token_budget=sizes.token_budget,
         )
-        self.device_runner = DeviceRunner(sizes, self._kv(arena))
+        self.device_runner = DeviceRunner(sizes.device_blocks, self._kv(arena))
         engine = GpuEngine(
             scheduler=GpuScheduler(limits, placement_from_text(self._placement)),
             runner=self.device_runner,  # type: ignore[arg-type]
             arena=arena,
             inbox=inbox,
-            gateways=_EnginesPort(self, Engine.GPU),
+            gateways=EnginesPort(self.sessions, Engine.GPU),
             host=_HandoffPort(self, Engine.GPU),
             grammars=_NoGrammars(),
             clock=self.clock,
-            max_model_len=min(sizes.device_blocks, sizes.host_blocks) * _BLOCK_SIZE,
+            max_model_len=min(sizes.device_blocks, sizes.host_blocks) * BLOCK_SIZE,
             vocab_size=1 << 20,
         )
         self.device_runner.meanwhile = lambda: self._amid_a_device_step(engine)
@@ -489,7 +334,7 @@ class MortalNode:
         inbox: Inbox[CpuInput] = Inbox()
         limits = HostLimits(
             num_blocks=sizes.host_blocks,
-            block_size=_BLOCK_SIZE,
+            block_size=BLOCK_SIZE,
             num_slots=sizes.slots,
             max_batch=sizes.max_batch,
             max_blocks_per_sequence=arena.geometry.max_blocks_per_sequence,
@@ -501,7 +346,7 @@ class MortalNode:
             runner=self.host_runner,  # type: ignore[arg-type]
             arena=arena,
             inbox=inbox,
-            gateways=_EnginesPort(self, Engine.CPU),
+            gateways=EnginesPort(self.sessions, Engine.CPU),
             device=_HandoffPort(self, Engine.CPU),
             grammars=_NoGrammars(),
             clock=self.clock,
@@ -518,39 +363,6 @@ def mortal_node(placement: str, sizes: MortalSizes) -> Iterator[MortalNode]:
             yield node
         finally:
             node.close()
-
-
-class _GatewaysPort:
-    """The gateway's way to an engine."""
-
-    def __init__(self, node: MortalNode, engine: Engine) -> None:
-        self._node = node
-        self._engine = engine
-
-    @property
-    def connected(self) -> bool:
-        return self._engine in self._node.sessions
-
-    def send(self, message: GatewayWord) -> None:
-        session = self._node.sessions.get(self._engine)
-        if session is not None:
-            session.to_server.put([message])
-
-
-class _EnginesPort:
-    """An engine's way to the gateway."""
-
-    def __init__(self, node: MortalNode, engine: Engine) -> None:
-        self._node = node
-        self._engine = engine
-
-    def post(self, events: Sequence[EngineEvent]) -> None:
-        session = self._node.sessions.get(self._engine)
-        if session is not None:
-            session.to_client.put(list(events))
-
-    def post_status(self, gauges: Mapping[str, float]) -> None:
-        del gauges
 
 
 class _HandoffPort:
@@ -579,30 +391,6 @@ async def _collect(generation: NodeGeneration) -> list[GenerationEvent]:
     return [event async for event in generation]
 
 
-def _put(kv: np.ndarray, blocks: Sequence[int], position: int, value: int) -> None:
-    kv[blocks[position // _BLOCK_SIZE], position % _BLOCK_SIZE] = value
-
-
-def _check(kv: np.ndarray, blocks: Sequence[int], request_id: int, end: int) -> None:
-    used = kv[list(blocks[: blocks_for(end, _BLOCK_SIZE)])].reshape(-1)[:end]
-    assert used.tolist() == [kv_of(request_id, p) for p in range(end)], "KV was overwritten"
-
-
 def _let_go(arena: Arena) -> None:
     """Do to an arena what the end of its process does."""
     os.close(arena._fd)  # noqa: SLF001
-
-
-def _geometry(sizes: MortalSizes) -> ArenaGeometry:
-    return ArenaGeometry(
-        num_layers=1,
-        num_blocks=sizes.host_blocks,
-        num_heads=1,
-        num_kv_heads=1,
-        block_size=_BLOCK_SIZE,
-        head_dim=1,
-        kv_dtype=KvDtype.FLOAT16,
-        num_slots=sizes.slots,
-        max_blocks_per_sequence=min(sizes.device_blocks, sizes.host_blocks),
-        request_bytes=128,
-    )
