@@ -145,7 +145,8 @@ def neo(believed_launch_ms: float, *, loss_ms: float = 0.0) -> Build:
             max_batch_size=1024,
             # Its published default of 3,072 would hold up longer prompts for ever.
             max_tokens_in_batch=max(8192, longest),
-            max_seqs_in_block_table=1024,
+            # One for each block, so that ids never run out: the original would stop with an error.
+            max_seqs_in_block_table=hardware.device_blocks + hardware.host_blocks,
             num_layers=costs.gpu.num_layers,
             launch_ms=believed_launch_ms,
         )

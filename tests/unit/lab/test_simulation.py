@@ -62,6 +62,14 @@ def test_baselines_end_everybody_too(name: str, drawn: list[tuple[float, int, in
     assert recorder.complete
 
 
+@pytest.mark.parametrize("name", sorted(SYSTEMS))
+def test_a_host_with_room_for_a_crowd_is_filled_by_everybody(name: str) -> None:
+    roomy = Hardware(device_blocks=40, host_blocks=20_000)
+    crowd = [Arrival(index, 0.0, 2, 12) for index in range(1500)]
+    tracks = simulate(SYSTEMS[name], crowd, roomy).tracks.values()
+    assert all(len(track.times_s) == 12 for track in tracks)
+
+
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_equal_seeds_give_equal_runs(name: str) -> None:
     def times(seed: int) -> list[list[float]]:
