@@ -63,8 +63,10 @@ class GpuClock:
 
     def terms(self) -> AssistTerms:
         """Return what assist costs now."""
-        work = None if self._plan is None else self._work
-        return offer(self._costs.gpu, work, share=self._assist_limit)
+        if self._plan is None:
+            return offer(self._costs.gpu, None, share=self._assist_limit)
+        worth = self._plan.worth
+        return offer(self._costs.gpu, self._work, share=self._assist_limit, worth=worth)
 
     def assist(self, share: float) -> None:
         """Let assist take this share of the GPU from now on."""

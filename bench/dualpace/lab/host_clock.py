@@ -11,7 +11,7 @@ from dualpace.lab.gpu_clock import Command, GpuClock
 from dualpace.lab.recorder import Recorder
 from dualpace.lab.timeline import Timeline
 from dualpace.scheduling.cpu import HostScheduler
-from dualpace.scheduling.host_policy import ProfiledHost
+from dualpace.scheduling.live_policy import LivePolicy
 from dualpace.scheduling.plan import HandoffCommit, HostPlan, Sample
 from dualpace.scheduling.routing import RouteCosts
 
@@ -25,7 +25,7 @@ class HostClock:
         *,
         costs: RouteCosts,
         scheduler: HostScheduler,
-        policy: ProfiledHost,
+        policy: LivePolicy,
         recorder: Recorder,
         gpu: GpuClock,
         assist: bool = True,

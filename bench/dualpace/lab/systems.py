@@ -23,12 +23,12 @@ from dualpace.scheduling.cost import NodeCosts, chunk_pairs
 from dualpace.scheduling.cpu import HostLimits, HostScheduler
 from dualpace.scheduling.gpu import GpuScheduler
 from dualpace.scheduling.gpu_state import GpuLimits
-from dualpace.scheduling.host_policy import ProfiledHost
+from dualpace.scheduling.live_policy import LivePolicy
 from dualpace.scheduling.pacing import FullSpeed, Spread
 from dualpace.scheduling.placement import Auto
 from dualpace.scheduling.presets import MODELS, default_device_blocks, named_gpu, preset_profile
 from dualpace.scheduling.route import Route
-from dualpace.scheduling.routing import RouteCosts, Router
+from dualpace.scheduling.routing import RouteCosts
 
 BLOCK_SIZE = 16
 MEASURED_LAUNCH_MS = 0.05
@@ -62,7 +62,6 @@ class Options:
     itl_target_s: float | None = 0.4
     assist: bool = True
     assist_share: float = 0.35
-    enough: float = 0.9
     riding: bool = True
     micro_batches: int = 2
     routes: tuple[Route, ...] = (Route.ASSIST,)
@@ -110,13 +109,13 @@ def dualpace(options: Options) -> Build:
         scheduler = GpuScheduler(limits, placement, pacing)
         gpu = GpuClock(timeline, costs, scheduler, recorder, assist_share=options.assist_share)
         routes = RouteCosts(costs, micro_batches=options.micro_batches, riding=options.riding)
-        router = Router(
-            routes,
-            routes=options.routes,
+        policy = LivePolicy(
+            costs.profile,
             itl_target_s=options.itl_target_s,
-            enough=options.enough,
+            micro_batches=options.micro_batches,
+            riding=options.riding,
+            routes=options.routes,
         )
-        policy = ProfiledHost(routes, router, itl_target_s=options.itl_target_s)
         host = HostClock(
             timeline,
             costs=routes,
@@ -207,7 +206,6 @@ PLAIN = replace(
     two_way=False,
     low=0.05,
     crowd_headroom=0.2,
-    enough=0.0,
 )
 """Two clocks and nothing else: device first, then the host, which is bounded by its ITL target."""
 
@@ -246,7 +244,6 @@ VARIANTS: dict[str, Build] = {
         replace(_ALL, routes=(Route.ASSIST, Route.FEED_FORWARD))
     ),
     "without the way back": dualpace(replace(_ALL, two_way=False)),
-    "assist whenever it gains tokens": dualpace(replace(_ALL, enough=0.0)),
     "same headroom in a crowd": dualpace(replace(_ALL, crowd_headroom=0.2)),
     "host answers between iterations": dualpace(replace(_ALL, prompt_answers=False)),
     "host for short answers, too": dualpace(replace(_ALL, busy_tokens=1 << 40)),

@@ -9,7 +9,7 @@ class AssistTerms:
 
     open: bool
     price: float = 0.0
-    """Device tokens lost per second of GPU time; 0 when the device is idle."""
+    """Tokens that the device's own iterations bring per second; 0 when it is idle."""
     share: float = 1.0
     """Of the GPU's time, how much may go to assist."""
     stage_s: float = 0.0

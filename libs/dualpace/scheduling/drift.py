@@ -1,6 +1,6 @@
 """Whether predictions have been wrong for so long that measuring anew is worth it. Pure.
 
-`Correction` mends predictions from step to step; this looks at the same ratios from afar. It is
+Corrections mend predictions from step to step; this looks at the same ratios from afar. It is
 told of outcomes and asked whether the drift is steady: noise, single outliers and short episodes
 are none. It knows no units but seconds of the clock that it is told.
 """

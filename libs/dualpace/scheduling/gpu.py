@@ -43,6 +43,9 @@ from dualpace.scheduling.plan import (
     Sample,
 )
 
+_CROWDING_WEIGHT = 0.05
+"""Of the last iteration: it tells times when room is short from single moments."""
+
 
 class GpuScheduler:
     """Owns every request from `submit` until it ends, except while the host has it."""
@@ -54,6 +57,8 @@ class GpuScheduler:
         self._placement = placement
         self._pacing = FullSpeed() if pacing is None else pacing
         self._blocked = False
+        self._crowding = 0.0
+        """In which share of late iterations a request found no room."""
         """Whether the last iteration left a request waiting for want of room."""
         self._prompt_tokens = 0
         """Computed in the last iteration."""
@@ -170,7 +175,21 @@ class GpuScheduler:
             self._admit_waiting(now, rows, arriving, budget)
         self._call_back()
         self._prompt_tokens = sum(len(row.tokens) for row in rows[decodes:])
-        return GpuPlan(tuple(rows), tuple(out), tuple(arriving))
+        self._crowding += _CROWDING_WEIGHT * (self._blocked - self._crowding)
+        return GpuPlan(tuple(rows), tuple(out), tuple(arriving), self._worth(rows, decodes))
+
+    def _worth(self, rows: Sequence[GpuRow], decodes: int) -> float:
+        """Return what these rows bring: their samples, and a share of the answers that follow.
+
+        Prompts lead to answers as long as those find room when they are there. Where it is room
+        that everybody waits for, they are early enough, and worth nothing more.
+        """
+        prompts = sum(
+            len(row.tokens) / self.state.sequences[row.request_id].num_tokens
+            for row in rows[decodes:]
+        )
+        follow = prompts * self.state.answers.mean * (1.0 - self._crowding)
+        return sum(row.samples for row in rows) + follow
 
     def apply(self, plan: GpuPlan, results: Iterable[Result]) -> None:
         """Take the results of an executed plan."""

@@ -2,7 +2,7 @@
 
 `Unprofiled` knows nothing: memory alone bounds the host, one batch, every stage on the CPU.
 `ProfiledHost` holds the time between two tokens to a target by admitting no more than an iteration
-can advance within it, splits batches and chooses their route.
+can advance within it, splits batches and chooses their route; it learns nothing by itself.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dualpace.core.assist import CLOSED, AssistTerms
-from dualpace.scheduling.correction import Correction
 from dualpace.scheduling.micro_batches import balanced_split
 from dualpace.scheduling.route import Route
 from dualpace.scheduling.routing import Forecast, RouteCosts, Router
@@ -25,7 +24,7 @@ class HostShape:
     micro_batches: tuple[int, ...]
     route: Route
     forecast: Forecast | None = None
-    """Without correction; None: nobody predicted."""
+    """None: nobody predicted."""
 
 
 class HostPolicy(Protocol):
@@ -62,7 +61,7 @@ class Unprofiled:
 
 
 class ProfiledHost:
-    """Bounds and shapes from predicted times, corrected by measured ones."""
+    """Bounds and shapes from predicted times."""
 
     def __init__(
         self,
@@ -75,7 +74,6 @@ class ProfiledHost:
         self._costs = costs
         self._router = router
         self._admit_s = None if itl_target_s is None else itl_target_s * (1.0 - margin)
-        self._correction = {route: Correction() for route in Route}
         self.terms: AssistTerms = CLOSED
         """What the gpu-engine offers now; set by whoever hears of it."""
 
@@ -98,15 +96,6 @@ class ProfiledHost:
         split = balanced_split(kv_tokens, forecast.micro_batches)
         return HostShape(split, forecast.route, forecast)
 
-    def observe(self, shape: HostShape, measured_s: float) -> None:
-        """Correct later predictions of this route."""
-        if shape.forecast is not None:
-            self._correction[shape.route].observe(shape.forecast.host_s, measured_s)
-
     def _fastest_s(self, rows: int, kv_tokens: int) -> float:
         routes = (Route.HOST, Route.ASSIST) if self.terms.open else (Route.HOST,)
-        return min(self._corrected(route, rows, kv_tokens) for route in routes)
-
-    def _corrected(self, route: Route, rows: int, kv_tokens: int) -> float:
-        forecast: Forecast = self._costs.forecast(route, rows, kv_tokens, self.terms)
-        return forecast.host_s * self._correction[route].factor
+        return min(self._costs.forecast(r, rows, kv_tokens, self.terms).host_s for r in routes)

@@ -44,9 +44,9 @@ class CorrectedCosts(RouteCosts):
     outcomes: they follow a change in a few steps, and no single outlier.
     """
 
-    def __init__(self, costs: NodeCosts, *, micro_batches: int = 2) -> None:
-        super().__init__(costs, micro_batches=micro_batches)
-        self._plain = RouteCosts(costs, micro_batches=micro_batches)
+    def __init__(self, costs: NodeCosts, *, micro_batches: int = 2, riding: bool = True) -> None:
+        super().__init__(costs, micro_batches=micro_batches, riding=riding)
+        self._plain = RouteCosts(costs, micro_batches=micro_batches, riding=riding)
         self._told = {pace: deque[float](maxlen=_WINDOW) for pace in Pace}
         self._factors = dict.fromkeys(Pace, 1.0)
 
@@ -59,13 +59,15 @@ class CorrectedCosts(RouteCosts):
         return len(self._told[pace]) >= _ENOUGH
 
     def forecast(self, route: Route, rows: int, kv_tokens: int, terms: AssistTerms) -> Forecast:
-        """Predict an iteration; `plain_s` is what the profile says by itself."""
+        """Predict an iteration."""
         forecast = super().forecast(route, rows, kv_tokens, terms)
-        if route is Route.HOST:
-            corrected_s = forecast.host_s * self._factors[Pace.HOST]
-            return replace(forecast, host_s=corrected_s, plain_s=forecast.host_s)
-        plain = self._plain.forecast(route, rows, kv_tokens, terms)
-        return replace(forecast, plain_s=plain.host_s)
+        if route is not Route.HOST:
+            return forecast  # its parts are corrected
+        return replace(forecast, host_s=forecast.host_s * self._factors[Pace.HOST])
+
+    def plain_s(self, route: Route, rows: int, kv_tokens: int, terms: AssistTerms) -> float:
+        """Return what the profile says of an iteration by itself."""
+        return self._plain.forecast(route, rows, kv_tokens, terms).host_s
 
     def cpu_stage_s(self, route: Route, rows: int, kv_tokens: int) -> float:
         """What the CPU does for one micro-batch between two calls."""
@@ -100,12 +102,16 @@ class LivePolicy:
         *,
         itl_target_s: float | None = None,
         micro_batches: int = 2,
+        riding: bool = True,
+        routes: tuple[Route, ...] = (Route.ASSIST,),
         probe_every: int = 1024,
     ) -> None:
         """`probe_every`: iterations between tries of the other route, once it is known."""
         assert probe_every > _PROBE_UNKNOWN
         self._itl_target_s = itl_target_s
         self._micro_batches = micro_batches
+        self._riding = riding
+        self._routes = routes
         self._probe_every = probe_every
         self._drift = DriftDetector()
         self._clock_s = 0.0
@@ -131,8 +137,10 @@ class LivePolicy:
 
     def replace(self, profile: Profile) -> None:
         """Go by another profile from now on; nothing is remembered of the one before."""
-        self._costs = CorrectedCosts(NodeCosts(profile), micro_batches=self._micro_batches)
-        router = Router(self._costs, itl_target_s=self._itl_target_s)
+        self._costs = CorrectedCosts(
+            NodeCosts(profile), micro_batches=self._micro_batches, riding=self._riding
+        )
+        router = Router(self._costs, routes=self._routes, itl_target_s=self._itl_target_s)
         self._host = ProfiledHost(self._costs, router, itl_target_s=self._itl_target_s)
         self._host.terms = self._terms
         self._drift.reset()
@@ -153,7 +161,9 @@ class LivePolicy:
         elif (probe := self._probe(shape, kv_tokens)) is not None:
             shape, reason = probe, "probe"
         self.decisions[reason] += 1
-        return shape
+        assert shape.forecast is not None
+        plain_s = self._costs.plain_s(shape.route, len(kv_tokens), sum(kv_tokens), self._terms)
+        return replace(shape, forecast=replace(shape.forecast, plain_s=plain_s))
 
     def observe(self, shape: HostShape, measured_s: float) -> None:
         """Take the time that an iteration of this shape took."""

@@ -64,6 +64,8 @@ class GpuPlan:
     rows: tuple[GpuRow, ...] = ()
     copies_out: tuple[KvCopy, ...] = ()
     copies_in: tuple[KvCopy, ...] = ()
+    worth: float = 0.0
+    """Decode tokens that this iteration brings, those included that its prompt tokens lead to."""
 
     @property
     def empty(self) -> bool:

@@ -39,7 +39,7 @@ class Forecast:
     pace: Pace = Pace.HOST
     """What an iteration waits for, layer by layer."""
     plain_s: float = 0.0
-    """`host_s` before correction, where somebody corrects."""
+    """`host_s` by the profile alone, where somebody corrects, of what was chosen."""
 
 
 class RouteCosts:
@@ -137,13 +137,11 @@ class Router:
         routes: tuple[Route, ...] = (Route.ASSIST,),
         itl_target_s: float | None = None,
         hysteresis: float = 0.1,
-        enough: float = 0.0,
     ) -> None:
         self._costs = costs
         self._routes = routes
         self._itl_target_s = itl_target_s
         self._hysteresis = hysteresis
-        self._enough_s = 0.0 if itl_target_s is None else enough * itl_target_s
         self._last = Route.HOST
 
     def choose(self, rows: int, kv_tokens: int, terms: AssistTerms) -> Forecast:
@@ -152,8 +150,7 @@ class Router:
         A route that keeps the latency target goes before one that does not.
         """
         local = self._costs.forecast(Route.HOST, rows, kv_tokens, terms)
-        idle = terms.sweep_s <= 0.0
-        if not terms.open or (local.host_s <= self._enough_s and not idle):
+        if not terms.open:
             self._last = Route.HOST
             return local
         forecasts = [
@@ -176,17 +173,20 @@ class Router:
         return in_time, worth * favour if worth > 0 else worth / favour
 
 
-def offer(gpu: GpuCosts, work: GpuWork | None, *, share: float) -> AssistTerms:
+def offer(
+    gpu: GpuCosts, work: GpuWork | None, *, share: float, worth: float | None = None
+) -> AssistTerms:
     """Return the terms of a GPU that runs iterations of this size; None: it has nothing to do.
 
-    The price is what its own decodes lose.
+    The price is what it loses meanwhile, of the `worth` tokens that an iteration brings. Without,
+    these are its own decodes.
     """
     if work is None:
         return AssistTerms(open=share > 0.0, share=share)
     step_s = gpu.step_s(work)
     return AssistTerms(
         open=share > 0.0,
-        price=work.sampled_rows / step_s,
+        price=(work.sampled_rows if worth is None else worth) / step_s,
         share=share,
         stage_s=gpu.layer_s(work),
         sweep_s=step_s,

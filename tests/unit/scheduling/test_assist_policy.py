@@ -3,15 +3,13 @@
 import itertools
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dualpace.core.assist import CLOSED, AssistTerms
 from dualpace.scheduling.assist import AssistCall, AssistDesk, Sweep, assist_s
-from dualpace.scheduling.correction import Correction
 from dualpace.scheduling.cost import NodeCosts
-from dualpace.scheduling.host_policy import UNLIMITED, ProfiledHost, Unprofiled
+from dualpace.scheduling.host_policy import UNLIMITED, ProfiledHost
 from dualpace.scheduling.lease import AssistLease
 from dualpace.scheduling.micro_batches import balanced_split
 from dualpace.scheduling.presets import preset_profile
@@ -67,17 +65,6 @@ def test_a_lease_of_nothing_grants_nothing() -> None:
     assert lease.next_grant_s(5.0) == math.inf
 
 
-@given(st.lists(st.floats(1e-4, 10.0), max_size=100))
-def test_a_correction_stays_within_its_bound_and_nears_a_steady_ratio(noise: list[float]) -> None:
-    correction = Correction(bound=4.0)
-    for measured in noise:
-        correction.observe(1.0, measured)
-        assert 0.25 <= correction.factor <= 4.0
-    for _ in range(300):
-        correction.observe(2.0, 3.0)
-    assert correction.factor == pytest.approx(1.5, rel=0.01)
-
-
 def test_large_batches_go_to_the_gpu_and_small_ones_only_while_it_is_idle() -> None:
     def route(rows: int, terms: AssistTerms) -> Route:
         return Router(RouteCosts(COSTS)).choose(rows, rows * 1200, terms).route
@@ -111,18 +98,6 @@ def test_admission_keeps_the_predicted_iteration_within_the_target(rows: int, kv
     if room:
         predicted = costs.forecast(Route.HOST, rows + 1, kv + room, CLOSED).host_s
         assert predicted <= 0.4 * 1.001
-
-
-def test_admission_follows_measured_times() -> None:
-    costs = RouteCosts(COSTS)
-    policy = ProfiledHost(costs, Router(costs), itl_target_s=0.4)
-    before = policy.open_kv_tokens(0, 0)
-    shape = policy.shape([1200] * 50)
-    assert shape.forecast is not None
-    for _ in range(200):
-        policy.observe(shape, 2.0 * shape.forecast.host_s)
-    assert policy.open_kv_tokens(0, 0) < 0.6 * before
-    assert Unprofiled().open_kv_tokens(1000, 10**9) == UNLIMITED
 
 
 def sweep(boundary: int, at: float) -> Sweep:

@@ -135,6 +135,28 @@ def test_the_start_of_a_request_is_told_once_and_before_its_tokens() -> None:
     assert all(events.index(s) < events.index(t) for s, t in zip(starts, first_tokens, strict=True))
 
 
+def test_a_prompt_is_worth_an_answer_and_a_decode_its_token() -> None:
+    scheduler = make_scheduler(token_budget=16)
+    submit(scheduler, 1, prompt=40, new=8)
+    answer = scheduler.state.answers.mean
+    chunks = [step(scheduler).worth for _ in range(3)]
+    assert chunks == pytest.approx([answer * 16 / 40, answer * 16 / 40, answer * 8 / 40 + 1])
+    assert step(scheduler).worth == 1.0
+
+
+def test_prompts_are_worth_nothing_more_while_it_is_room_that_all_wait_for() -> None:
+    scheduler = make_scheduler(blocks=12, max_running=4)
+    for request_id in range(200):
+        submit(scheduler, request_id, prompt=20, new=24)
+    over_samples = []
+    for _ in range(300):
+        plan = step(scheduler)
+        if any(row.start < 20 for row in plan.rows):
+            over_samples.append(plan.worth - sum(row.samples for row in plan.rows))
+    assert over_samples[0] > 10.0
+    assert 0.0 <= max(over_samples[-5:]) < 0.3 * over_samples[0]
+
+
 def test_no_more_run_than_there_are_slots() -> None:
     scheduler = make_scheduler(max_running=2)
     for request_id in (1, 2, 3):

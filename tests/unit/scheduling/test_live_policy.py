@@ -8,6 +8,7 @@ import pytest
 
 from dualpace.core.assist import CLOSED, AssistTerms
 from dualpace.scheduling.cost import NodeCosts
+from dualpace.scheduling.host_policy import UNLIMITED, Unprofiled
 from dualpace.scheduling.live_policy import LivePolicy
 from dualpace.scheduling.presets import preset_profile
 from dualpace.scheduling.profile import Profile
@@ -110,3 +111,12 @@ def test_a_profile_that_stays_wrong_raises_the_wish_for_a_new_one() -> None:
         policy.terms = IDLE
         run(policy, [(64, 1024)] * 3000, noise)
         assert policy.profile_wanted is wanted
+
+
+def test_admission_follows_measured_times() -> None:
+    policy = LivePolicy(TRUE, itl_target_s=0.4)
+    before = policy.open_kv_tokens(0, 0)
+    for _ in range(20):
+        policy.observe(policy.shape([1200] * 50), 2.0 * truth(Route.HOST, 50, 1200))
+    assert policy.open_kv_tokens(0, 0) < 0.6 * before
+    assert Unprofiled().open_kv_tokens(1000, 10**9) == UNLIMITED

@@ -8,7 +8,7 @@ _WEIGHT = 0.2
 
 
 class OfferKeeper:
-    """Writes the offer; the price is what the device's own decodes lose."""
+    """Writes the offer; the price is what the device's own iterations are worth a second."""
 
     def __init__(self, region: AssistRegion, *, share: float, num_layers: int) -> None:
         self._region = region
@@ -32,7 +32,7 @@ class OfferKeeper:
         self._sweep_s += _WEIGHT * (seconds - self._sweep_s) if self._sweep_s else seconds
         self._last = AssistTerms(
             open=self._share > 0.0,
-            price=sum(row.samples for row in plan.rows) / self._sweep_s,
+            price=plan.worth / self._sweep_s,
             share=self._share,
             stage_s=self._sweep_s / self._num_layers,
             sweep_s=self._sweep_s,
