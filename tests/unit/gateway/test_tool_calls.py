@@ -21,7 +21,8 @@ JSON_VALUE = st.recursive(
     | st.booleans()
     | st.integers()
     | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
+    | st.text()
+    | st.lists(st.sampled_from(["</tool_call>", "<tool_call>", *'"\\{}']), max_size=5).map("".join),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
@@ -77,7 +78,7 @@ def test_hermes_calls_and_the_text_around_them(
     text = prose[0]
     for (name, arguments), after in zip(calls, prose[1:], strict=False):
         body = json.dumps({"name": name, "arguments": arguments})
-        text += f"{OPEN}\n{body.replace('<', chr(92) + 'u003c')}\n{CLOSE}{after}"
+        text += f"{OPEN}\n{body}\n{CLOSE}{after}"
     content, found = parse(HERMES.parser(), cut(text, sizes))
     assert found == calls
     expected = "".join(prose[: len(calls) + 1])
@@ -116,6 +117,8 @@ def test_what_is_no_call_stays_text(text: str, sizes: list[int], dialect: Dialec
         '{"name": "f", "arguments": {"x": 1e999}}',
         '{"name": "f", "arguments": ' + "[" * 5000,
         '{"name": "f", "arguments": {"x": ' + "9" * 5000 + "}}",
+        '{"name": "f", "arguments": {"x": "',
+        '{"name": "f", "arguments": {"x": "\\',
     ],
 )
 def test_malformed_calls_are_shown_as_they_are(body: str) -> None:
