@@ -13,7 +13,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import uvicorn
@@ -36,6 +36,7 @@ from dualpace.gateway.backend import (
     ScoredPrompt,
 )
 from dualpace.gateway.garbage import settle_garbage_collector
+from dualpace.gateway.http_protocol import NoUpgrades
 from dualpace.gateway.model_loading import load_model
 from dualpace.gateway.settings import GatewaySettings
 
@@ -56,19 +57,19 @@ class StubGeneration:
     def cancel(self) -> None:
         """Do nothing: it ends when it is not read any more."""
 
-    async def __aiter__(self) -> AsyncIterator[GenerationEvent]:
+    async def __aiter__(self) -> AsyncIterator[Sequence[GenerationEvent]]:
         """Yield the prompt's scores if asked for, tokens, then the end."""
         made = MADE.setdefault(self._name, [])
         params = self._params
         if params.prompt_logprobs is not None:
             score = _score(params.prompt_logprobs, rank=1)
-            yield ScoredPrompt(1, (score,) * (self._first - 1))
+            yield [ScoredPrompt(1, (score,) * (self._first - 1))]
         logprobs = params.sampling.logprobs
         told = None if logprobs is None else _score(logprobs)
         async for _ in paced(params.max_tokens, self._pause_s):
             made.append(time.monotonic())
-            yield GeneratedToken(self._first + len(made), TOKEN, Engine.GPU, told)
-        yield GenerationEnd(FinishReason.LENGTH)
+            yield [GeneratedToken(self._first + len(made), TOKEN, Engine.GPU, told)]
+        yield [GenerationEnd(FinishReason.LENGTH)]
 
 
 def _score(alternatives: int, rank: int | None = None) -> TokenLogprobs:
@@ -177,7 +178,16 @@ def main() -> None:
         settle_garbage_collector()  # as the gateway's own entry point does
     else:
         app = bare_app(bytes.fromhex(sys.argv[4]), pause_ms / 1000)
-    uvicorn.run(app, port=port, log_config=None, access_log=False, lifespan="on", ws="none")
+    uvicorn.run(
+        app,
+        port=port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        http=NoUpgrades,
+        ws="none",
+    )
 
 
 if __name__ == "__main__":

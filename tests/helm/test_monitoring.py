@@ -39,9 +39,9 @@ def expressions() -> list[tuple[str, str]]:
 def exported() -> set[str]:
     """Every series name of the gateway's page, and every number that the engines report."""
     metrics = Metrics(FakeBackend(always(1)), "m")
-    observer = RequestObserver(metrics, SystemClock(), 0.0, 1)
+    observer = RequestObserver(metrics, SystemClock(), 0.0, [1])
     for _ in range(2):
-        observer.token(0, Engine.GPU, 1)
+        observer.token(0, Engine.GPU)
     observer.finished(0, "stop")
     metrics.http("h", "GET", 200, 0.1)
     metrics.disconnected("waiting")

@@ -6,7 +6,7 @@ threads.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,13 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class Burst:
+    """Several tokens come at once."""
+
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
     """Nothing comes until `FakeBackend.let_go` is called, or the generation is cancelled."""
 
@@ -59,7 +66,7 @@ class Break:
     error: Exception | None
 
 
-Step = int | Start | Pause | Hold | End | Break
+Step = int | Burst | Start | Pause | Hold | End | Break
 """An int is a token id."""
 
 Script = Callable[[tuple[int, ...], GenerationParams], Iterable[Step]]
@@ -97,22 +104,22 @@ class FakeGeneration:
         self.num_cancels += 1
         self._cancelled.set()
 
-    def __aiter__(self) -> AsyncIterator[GenerationEvent]:
+    def __aiter__(self) -> AsyncIterator[Sequence[GenerationEvent]]:
         return self._events()
 
-    async def _events(self) -> AsyncIterator[GenerationEvent]:
+    async def _events(self) -> AsyncIterator[Sequence[GenerationEvent]]:
         self.begun = True
         try:
             scores = self._prompt_scores()
             if scores:
-                yield ScoredPrompt(1, scores)
+                yield [ScoredPrompt(1, scores)]
             for step in self.steps:
                 await asyncio.sleep(0)
-                if isinstance(step, int):
-                    yield self._token(step)
-                    end = self._end_after(step)
+                if isinstance(step, int | Burst):
+                    tokens, end = self._tokens((step,) if isinstance(step, int) else step.token_ids)
+                    yield tokens
                 elif isinstance(step, Start):
-                    yield GenerationStart(step.waited_s)
+                    yield [GenerationStart(step.waited_s)]
                     end = None
                 else:
                     end = await self._other(step)
@@ -120,7 +127,7 @@ class FakeGeneration:
                     end = End(FinishReason.CANCELLED)
                 if end is not None:
                     self.ended = end.reason
-                    yield GenerationEnd(end.reason, end.message)
+                    yield [GenerationEnd(end.reason, end.message)]
                     return
             raise AssertionError("the script has too few steps for this generation to end")
         except _StopSilentlyError:
@@ -155,6 +162,16 @@ class FakeGeneration:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _tokens(self, token_ids: Iterable[int]) -> tuple[list[GeneratedToken], End | None]:
+        """Return tokens, as many as may come, and the end if it follows."""
+        tokens = []
+        for token_id in token_ids:
+            tokens.append(self._token(token_id))
+            end = self._end_after(token_id)
+            if end is not None:
+                return tokens, end
+        return tokens, None
 
     def _token(self, token_id: int) -> GeneratedToken:
         position = len(self.prompt) + self.num_tokens

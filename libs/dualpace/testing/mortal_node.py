@@ -388,7 +388,7 @@ class _NoGrammars:
 
 
 async def _collect(generation: NodeGeneration) -> list[GenerationEvent]:
-    return [event async for event in generation]
+    return [event async for events in generation for event in events]
 
 
 def _let_go(arena: Arena) -> None:

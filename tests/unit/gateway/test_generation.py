@@ -28,7 +28,7 @@ FIRST = 10
 
 def collect(generation: NodeGeneration) -> list[GenerationEvent]:
     async def drain() -> list[GenerationEvent]:
-        return [event async for event in generation]
+        return [event async for events in generation for event in events]
 
     return asyncio.run(asyncio.wait_for(drain(), 5))
 
@@ -150,3 +150,44 @@ def test_a_start_is_told_once_though_an_engine_that_came_back_begins_again() -> 
     generation.take(Engine.GPU, FinishEvent(1, 2, FIRST + 1, FinishReason.STOP))
     starts = [e for e in collect(generation) if isinstance(e, GenerationStart)]
     assert starts == [GenerationStart(0.5)]
+
+
+@given(st.lists(st.integers(0, 200), min_size=1, max_size=5))
+def test_what_is_there_comes_together_within_bounds_and_the_end_by_itself(
+    counts: list[int],
+) -> None:
+    async def read() -> None:
+        generation = make_generation()
+        position = FIRST
+        for count in counts:
+            for _ in range(count):
+                generation.take(Engine.GPU, token(position))
+                position += 1
+            left = count
+            while left:
+                events = await anext(generation)
+                assert len(events) == min(left, 64)
+                left -= len(events)
+        generation.take(Engine.GPU, token(position))
+        generation.take(Engine.GPU, FinishEvent(1, 2, position + 1, FinishReason.LENGTH))
+        [last] = await anext(generation)
+        assert isinstance(last, GeneratedToken)
+        assert await anext(generation) == [GenerationEnd(FinishReason.LENGTH)]
+        assert await anext(generation, None) is None
+
+    asyncio.run(asyncio.wait_for(read(), 5))
+
+
+def test_a_reader_that_is_cancelled_while_it_waits_loses_nothing() -> None:
+    async def read() -> None:
+        generation = make_generation()
+        waiting = asyncio.ensure_future(anext(generation))
+        await asyncio.sleep(0)
+        generation.take(Engine.GPU, token(FIRST))
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+        [event] = await anext(generation)
+        assert isinstance(event, GeneratedToken)
+
+    asyncio.run(asyncio.wait_for(read(), 5))

@@ -35,7 +35,7 @@ def by_prompt(scripts: dict[int, Iterable[Step]]) -> FakeBackend:
 
 async def run_all(backend: FakeBackend, count: int) -> list[GenerationEvent]:
     async with GenerationGroup(backend, plans(count)) as group:
-        return [event async for _, event in group]
+        return [event async for _, events in group for event in events]
 
 
 async def no_tasks_left() -> None:
@@ -47,7 +47,7 @@ async def test_each_choice_keeps_its_order_whatever_the_others_do() -> None:
     seen: dict[int, list[int]] = {0: [], 1: [], 2: []}
     ends: list[int] = []
     async with GenerationGroup(backend, plans(3)) as group:
-        async for index, event in group:
+        async for index, [event] in group:
             if isinstance(event, GeneratedToken):
                 assert index not in ends
                 seen[index].append(event.token_id)
@@ -64,7 +64,7 @@ async def test_a_stopped_choice_is_cancelled_once_and_silent_while_others_go_on(
     backend = by_prompt({0: [5, 6, 7, 8, Hold()], 1: [9, Pause(0.01), EOS]})
     after_stop = []
     async with GenerationGroup(backend, plans(2)) as group:
-        async for index, event in group:
+        async for index, [event] in group:
             if group_stopped(backend):
                 after_stop.append(index)
             elif index == 0 and isinstance(event, GeneratedToken):
@@ -82,7 +82,7 @@ def group_stopped(backend: FakeBackend) -> bool:
 async def test_leaving_early_cancels_what_has_not_ended() -> None:
     backend = by_prompt({0: [EOS], 1: [Hold()], 2: [5, Hold()]})
     async with GenerationGroup(backend, plans(3)) as group:
-        async for index, event in group:
+        async for index, [event] in group:
             if index == 0 and isinstance(event, GenerationEnd):
                 break
     assert [g.num_cancels for g in backend.generations] == [0, 1, 1]
@@ -145,7 +145,7 @@ async def test_what_breaks_after_it_was_stopped_concerns_nobody() -> None:
     backend = by_prompt({0: [5, Break(None)], 1: [Pause(0.01), EOS]})
     ends = []
     async with GenerationGroup(backend, plans(2)) as group:
-        async for index, event in group:
+        async for index, [event] in group:
             if index == 0:
                 group.stop(0)
             if isinstance(event, GenerationEnd):
@@ -161,7 +161,7 @@ async def test_an_abort_is_raised_after_what_had_arrived(count: int) -> None:
         await asyncio.sleep(0.02)
         group.abort(unavailable("shutting down"))
         group.abort(unavailable("said once more"))
-        index, event = await anext(group)
+        index, [event] = await anext(group)
         assert (index, isinstance(event, GeneratedToken)) == (0, True)
         with pytest.raises(ApiError, match="shutting down"):
             await anext(group)
@@ -198,7 +198,7 @@ async def test_a_single_choice_that_was_stopped_yields_nothing_more() -> None:
     backend = FakeBackend(always(5, 6, 7, EOS))
     seen = []
     async with GenerationGroup(backend, plans(1)) as group:
-        async for index, event in group:
+        async for index, [event] in group:
             seen.append(event)
             group.stop(index)
     assert len(seen) == 1

@@ -11,7 +11,7 @@ import pytest
 from dualpace.core.errors import PeerLostError
 from dualpace.core.request import FinishReason
 from dualpace.gateway.model import ServedModel
-from dualpace.testing.fake_backend import Break, End, Hold, Pause, Step, always
+from dualpace.testing.fake_backend import Break, Burst, End, Hold, Pause, Step, always
 from tests.unit.gateway.conftest import Serve, chunks_of, ids_of, sse_data, wait_until
 
 EOS = 2
@@ -156,3 +156,28 @@ def test_chunks_of_plain_text_have_the_fields_of_every_other_chunk(
                 found.append(chunk)
     assert sorted(map(str, short)) == sorted(map(str, long))
     assert len(short) > 5
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"stop": [" brown fox j"]},
+        {"logprobs": 1, "return_token_ids": True},
+        {"stream_options": {"continuous_usage_stats": True, "include_usage": True}},
+        {"max_tokens": 5},
+    ],
+)
+def test_tokens_that_come_at_once_make_the_chunks_that_they_make_one_by_one(
+    serve: Serve, demo_model: ServedModel, fields: dict[str, Any]
+) -> None:
+    ids = ids_of(demo_model, "The quick brown fox jumps over the lazy dog. 🦊")
+    shown = []
+    for steps in ([*ids, EOS], [Burst((*ids[:2],)), Burst((*ids[2:], EOS))]):
+        server = serve(always(*steps))
+        body = {"prompt": "Hi", "stream": True, "max_tokens": 100, **fields}
+        chunks = chunks_of(server.post("/v1/completions", body))
+        shown.append([{**chunk, "id": "", "created": 0} for chunk in chunks])
+        server.assert_at_rest()
+    assert shown[0] == shown[1]
+    assert len(shown[0]) > 2

@@ -5,9 +5,9 @@ from which tokens come in order of position without gaps or repeats, whichever e
 however often the request moved between them.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from dualpace.core.messages import TokenLogprobs
 from dualpace.core.request import Engine, FinishReason, SamplingParams
@@ -30,8 +30,7 @@ class GenerationParams:
     """Between later tokens; None: no target."""
 
 
-@dataclass(frozen=True, slots=True)
-class GeneratedToken:
+class GeneratedToken(NamedTuple):
     """The next token, and the engine that made it."""
 
     position: int
@@ -61,7 +60,7 @@ class GenerationStart:
 
 @dataclass(frozen=True, slots=True)
 class GenerationEnd:
-    """Always the last event of a generation."""
+    """Always the last event of a generation, and never together with others."""
 
     reason: FinishReason
     message: str = ""
@@ -77,8 +76,12 @@ class Generation(Protocol):
     Iterate it once; `cancel` may be called at any time, more than once, from the event loop.
     """
 
-    def __aiter__(self) -> AsyncIterator[GenerationEvent]:
-        """Yield the start, the prompt's scores if asked for, tokens in order, one GenerationEnd."""
+    def __aiter__(self) -> AsyncIterator[Sequence[GenerationEvent]]:
+        """Yield what has come, as soon as something has: one event, or several that are there.
+
+        In all: the start, the prompt's scores if asked for, tokens in order; then, by itself, one
+        GenerationEnd.
+        """
         ...
 
     def cancel(self) -> None:

@@ -3,7 +3,6 @@
 It joins detokenizer and stop strings, and counts. It knows nothing of HTTP, JSON or other choices.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -86,15 +85,24 @@ class Choice:
     """Of the prompt's tokens from the second on, if they were asked for."""
     waited_s: float | None = None
     """Before the engines began with it, once they said so."""
+    lists_tokens: bool = True
+    """Whether deltas carry their tokens, and not the text alone."""
     finish: Finish | None = None
     num_tokens: int = 0
-    tokens_by_engine: Counter[Engine] = field(default_factory=Counter)
+    tokens_by_engine: list[int] = field(default_factory=lambda: [0] * len(Engine))
     num_assisted: int = 0
     """Of the cpu-engine's tokens, those whose dense stages the gpu-engine computed."""
     num_calls: int = 0
     _pending: list[ChosenToken] = field(default_factory=list)
     _num_characters: int = 0
     _last_token_id: int | None = None
+    _silent_ends: Sequence[int] = ()
+    """Tokens that end the text and do not show."""
+
+    def __post_init__(self) -> None:
+        """Look up once what every token needs."""
+        if not self.options.include_stop:
+            self._silent_ends = self.plan.params.stop_token_ids
 
     def scored(self, prompt: ScoredPrompt) -> None:
         """Take scores of the prompt."""
@@ -106,17 +114,19 @@ class Choice:
         assert self.finish is None, "a token after the end"
         if not self.plan.shows_output:
             return None
+        token_id = self._last_token_id = token.token_id
         self.num_tokens += 1
         self.tokens_by_engine[token.engine] += 1
         self.num_assisted += token.assisted
-        self._last_token_id = token.token_id
-        chosen = ChosenToken(token.token_id, self._num_characters, token.logprobs)
-        self._pending.append(chosen)
-        if token.token_id in self.plan.params.stop_token_ids and not self.options.include_stop:
+        if self.lists_tokens:
+            self._pending.append(ChosenToken(token_id, self._num_characters, token.logprobs))
+        if token_id in self._silent_ends:
             return None
-        text = self.detokenizer.push(token.token_id)
+        text = self.detokenizer.push(token_id)
         self._num_characters += len(text)
-        return self._delta(self._past_stops(text))
+        if self.stops is not None:
+            text = self._past_stops(self.stops, text)
+        return self._delta(text)
 
     def end(self, end: GenerationEnd) -> Delta | None:
         """Take the end and set `finish`; return what was held back. Raises ApiError on failure."""
@@ -124,9 +134,11 @@ class Choice:
             raise invalid(self.plan.form_param, end.message)
         if end.reason not in {FinishReason.STOP, FinishReason.LENGTH}:
             raise server_error(end.message or "The generation failed.", "generation_failed")
-        text = self._past_stops(self.detokenizer.flush())
-        if self.stops is not None and self.finish is None:
-            text += self.stops.flush()
+        text = self.detokenizer.flush()
+        if self.stops is not None:
+            text = self._past_stops(self.stops, text)
+            if self.finish is None:
+                text += self.stops.flush()
         if self.finish is None:
             self.finish = Finish("length") if end.reason is FinishReason.LENGTH else self._stopped()
         return self._delta(text)
@@ -140,15 +152,17 @@ class Choice:
 
     def remaining(self) -> tuple[ChosenToken, ...]:
         """Return, once, the tokens that came after the last delta with text."""
+        if not self._pending:
+            return ()
         tokens, self._pending = tuple(self._pending), []
         return tokens
 
-    def _past_stops(self, text: str) -> str:
-        if self.stops is None or self.num_tokens <= self.options.min_tokens:
+    def _past_stops(self, stops: StopMatcher, text: str) -> str:
+        if self.num_tokens <= self.options.min_tokens:
             return text
-        shown = self.stops.push(text)
-        if self.stops.matched is not None:
-            self.finish = Finish("stop", self.stops.matched)
+        shown = stops.push(text)
+        if stops.matched is not None:
+            self.finish = Finish("stop", stops.matched)
         return shown
 
     def _stopped(self) -> Finish:
@@ -156,13 +170,13 @@ class Choice:
         return Finish("stop", token_id if token_id in self.options.client_stop_token_ids else None)
 
     def _delta(self, text: str) -> Delta | None:
-        calls: tuple[IndexedCall, ...] = ()
-        if self.call_parser is not None:
-            pieces = self.call_parser.push(text)
-            if self.finish is not None:
-                pieces += self.call_parser.finish()
-            text = "".join(piece for piece in pieces if isinstance(piece, str))
-            calls = self._numbered([piece for piece in pieces if isinstance(piece, ToolCall)])
+        if self.call_parser is None:
+            return Delta(text, self.remaining()) if text else None
+        pieces = self.call_parser.push(text)
+        if self.finish is not None:
+            pieces += self.call_parser.finish()
+        text = "".join(piece for piece in pieces if isinstance(piece, str))
+        calls = self._numbered([piece for piece in pieces if isinstance(piece, ToolCall)])
         return Delta(text, self.remaining(), calls) if text or calls else None
 
     def _numbered(self, calls: Sequence[ToolCall]) -> tuple[IndexedCall, ...]:
@@ -193,3 +207,8 @@ def start_choices(
         )
         for plan in plans
     ]
+
+
+def prompt_lengths(choices: Sequence[Choice]) -> list[int]:
+    """Return the tokens of each choice's prompt."""
+    return [len(choice.plan.prompt.token_ids) for choice in choices]

@@ -18,7 +18,7 @@ _MAX_UTF8_BYTES = 4
 class Detokenizer:
     """Text of one generation, in the context of its prompt."""
 
-    __slots__ = ("_decoder", "_drop", "_hidden", "_strip", "_table")
+    __slots__ = ("_clean", "_decoder", "_drop", "_hidden", "_strip", "_table", "_texts")
 
     def __init__(
         self,
@@ -38,9 +38,31 @@ class Detokenizer:
         # A prompt of token ids may end inside a character: its bytes are kept, its text is not
         # ours.
         self._decoder.decode(b"".join(table.piece(t) for t in tail))
+        self._texts = table.seen_texts
+        self._clean = self._is_clean()
 
     def push(self, token_id: int) -> str:
         """Return the text that this token completes, often its own, sometimes none."""
+        if self._clean:
+            text = self._texts.get(token_id)
+            if text is not None:
+                return text
+        was_clean = self._clean
+        text = self._decoded(token_id)
+        self._clean = self._is_clean()
+        if was_clean and self._clean and token_id not in self._table.special_ids:
+            self._texts[token_id] = text
+        return text
+
+    def flush(self) -> str:
+        """Return what is left at the end: U+FFFD for a character that never got complete."""
+        return self._without_leading_strip(self._decoder.decode(b"", final=True))
+
+    def _is_clean(self) -> bool:
+        """Whether the text of the next token depends on that token alone."""
+        return not (self._drop or self._strip or self._decoder.getstate()[0])
+
+    def _decoded(self, token_id: int) -> str:
         if token_id in self._hidden:
             return ""
         piece = self._table.piece(token_id)
@@ -48,10 +70,6 @@ class Detokenizer:
             piece = piece.replace(self._drop, b"")
             self._drop = b""
         return self._without_leading_strip(self._decoder.decode(piece))
-
-    def flush(self) -> str:
-        """Return what is left at the end: U+FFFD for a character that never got complete."""
-        return self._without_leading_strip(self._decoder.decode(b"", final=True))
 
     def _without_leading_strip(self, text: str) -> str:
         if self._strip and text:

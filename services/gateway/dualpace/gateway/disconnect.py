@@ -17,16 +17,33 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     Raises ClientDisconnectedError then. The request's body must have been read: what `receive`
     gives after it can only be the end. On return, cancelled or not, no task of this is left.
     """
-    watcher = asyncio.create_task(_disconnected(receive))
+    task = asyncio.current_task()
+    assert task is not None
+    watching = True
+    woken = False
+
+    def wake(_: asyncio.Task[T]) -> None:
+        nonlocal woken
+        if watching:
+            woken = task.cancel()
+
+    # Work has a task of its own so that what it waits for resumes it, and not its callers first.
     worker = asyncio.create_task(work)
+    worker.add_done_callback(wake)
     try:
-        await asyncio.wait((worker, watcher), return_when=asyncio.FIRST_COMPLETED)
-        if worker.done():
-            return worker.result()
-        watcher.result()
-        raise ClientDisconnectedError("the client left before its answer was complete")
+        await _disconnected(receive)
+    except asyncio.CancelledError:
+        if not woken or task.cancelling() > 1:
+            raise
     finally:
-        await settle(watcher, worker)
+        watching = False
+        if woken:
+            task.uncancel()
+        if not worker.done():
+            await settle(worker)
+    if worker.cancelled():
+        raise ClientDisconnectedError("the client left before its answer was complete")
+    return worker.result()
 
 
 async def settle(*tasks: "asyncio.Task[Any]") -> None:

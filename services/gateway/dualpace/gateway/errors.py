@@ -7,6 +7,7 @@ string `code`.
 import json
 import logging
 import math
+from json.encoder import encode_basestring
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -149,6 +150,11 @@ def encode_json(value: object) -> bytes:
     text = _ENCODER.encode(value)
     # An unpaired surrogate has no UTF-8; its backslash form is its JSON escape.
     return text.encode("utf-8", "backslashreplace")
+
+
+def encode_text(text: str) -> bytes:
+    """Return a string as JSON, as `encode_json` does."""
+    return encode_basestring(text).encode("utf-8", "backslashreplace")
 
 
 def json_response(

@@ -8,7 +8,7 @@ come: while a request moves, its tokens arrive on two streams that know nothing 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable, Sequence
 
 from dualpace.core.messages import PromptLogprobs, RequestEvent, StartEvent, Submit, TokenEvent
 from dualpace.core.request import Engine, FinishReason, Request, other_engine
@@ -19,6 +19,9 @@ from dualpace.gateway.backend import (
     GenerationStart,
     ScoredPrompt,
 )
+
+_MOST_AT_ONCE = 64
+"""Events that a slow reader gets together: all tokens of a long text would hold up the others."""
 
 
 class NodeGeneration:
@@ -41,9 +44,13 @@ class NodeGeneration:
         self._early: dict[int, GeneratedToken] = {}
         self._end: tuple[int, GenerationEnd] | None = None
         """The position at which the request ends, once known."""
-        self._ready: asyncio.Queue[GenerationEvent] = asyncio.Queue()
+        self._ready: list[GenerationEvent] = []
+        self._reader: asyncio.Future[None] | None = None
+        """Of whoever waits for events."""
         self._abandon = abandon
         self._done = False
+        self._over = False
+        """Whether the end has been read."""
 
     @property
     def done(self) -> bool:
@@ -67,13 +74,25 @@ class NodeGeneration:
                 self._finish(GenerationEnd(reason))
         return self._done
 
-    async def __aiter__(self) -> AsyncIterator[GenerationEvent]:
-        """Yield the start, the prompt's scores if asked for, tokens in order, one GenerationEnd."""
-        while True:
-            event = await self._ready.get()
-            yield event
-            if isinstance(event, GenerationEnd):
-                return
+    def __aiter__(self) -> "NodeGeneration":
+        return self
+
+    async def __anext__(self) -> Sequence[GenerationEvent]:
+        """Return what is there; wait if nothing is."""
+        if self._over:
+            raise StopAsyncIteration
+        while not self._ready:
+            self._reader = asyncio.get_running_loop().create_future()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+        # The end comes by itself.
+        count = min(len(self._ready) - self._done, _MOST_AT_ONCE) or 1
+        events = self._ready[:count]
+        del self._ready[:count]
+        self._over = self._done and not self._ready
+        return events
 
     def cancel(self) -> None:
         """Give the request up."""
@@ -112,28 +131,38 @@ class NodeGeneration:
         token = GeneratedToken(
             event.position, event.token_id, maker, event.logprobs, event.assisted
         )
-        self._early.setdefault(event.position, token)
+        if event.position > self._next:
+            self._early.setdefault(event.position, token)
+            return
+        self._accept(token)
         while self._next in self._early:
-            token = self._early.pop(self._next)
-            self._ready.put_nowait(token)
-            self._generated.append(token.token_id)
-            self._next += 1
+            self._accept(self._early.pop(self._next))
+
+    def _accept(self, token: GeneratedToken) -> None:
+        self._generated.append(token.token_id)
+        self._next += 1
+        self._tell(token)
 
     def _take_start(self, event: StartEvent) -> None:
         """Pass the first one on: an engine that died and came back begins once more."""
         if not self._started:
             self._started = True
-            self._ready.put_nowait(GenerationStart(event.waited_s))
+            self._tell(GenerationStart(event.waited_s))
 
     def _take_scores(self, event: PromptLogprobs) -> None:
         """Pass on what is new: a prompt that is computed again is scored from where it ended."""
         end = event.start + len(event.tokens)
         if event.start <= self._next_scored < end:
             new = event.tokens[self._next_scored - event.start :]
-            self._ready.put_nowait(ScoredPrompt(self._next_scored, new))
+            self._tell(ScoredPrompt(self._next_scored, new))
             self._next_scored = end
 
     def _finish(self, end: GenerationEnd) -> None:
         self._done = True
         self._early.clear()
-        self._ready.put_nowait(end)
+        self._tell(end)
+
+    def _tell(self, event: GenerationEvent) -> None:
+        self._ready.append(event)
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)

@@ -21,7 +21,7 @@ _NO_REASON = "The generation stopped without a reason."
 
 
 class GenerationGroup:
-    """Iterates over (choice index, event) until every choice has ended or was stopped."""
+    """Iterates over (choice index, its next events) until every choice has ended or was stopped."""
 
     def __init__(self, backend: Backend, plans: Sequence[ChoicePlan]) -> None:
         self._backend = backend
@@ -30,11 +30,14 @@ class GenerationGroup:
         """Generations whose end has not come."""
         self._open: set[int] = set()
         """Choices whose end has not been returned."""
-        self._single: AsyncIterator[GenerationEvent] | None = None
-        """The events of the only choice."""
+        self._single: AsyncIterator[Sequence[GenerationEvent]] | None = None
+        """The events of the only choice: no task and no queue lie in between."""
         self._aborted: ApiError | None = None
         self._pumps: list[asyncio.Task[None]] = []
-        self._queue: asyncio.Queue[tuple[int | None, GenerationEvent | ApiError]] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[int | None, Sequence[GenerationEvent] | ApiError]] = (
+            asyncio.Queue()
+        )
+        """Of several choices; no choice means all of them."""
 
     async def __aenter__(self) -> "GenerationGroup":
         """Start every generation. Raises ApiError 503, and then none runs."""
@@ -66,30 +69,36 @@ class GenerationGroup:
         traceback: TracebackType | None,
     ) -> None:
         self._cancel_running()
-        for pump in self._pumps:
-            pump.cancel()
-        await asyncio.gather(*self._pumps, return_exceptions=True)
+        if self._pumps:
+            for pump in self._pumps:
+                pump.cancel()
+            await asyncio.gather(*self._pumps, return_exceptions=True)
         if isinstance(self._single, AsyncGenerator):
             await self._single.aclose()
 
     def __aiter__(self) -> "GenerationGroup":
         return self
 
-    async def __anext__(self) -> tuple[int, GenerationEvent]:
-        """Return the next event. Raises ApiError if the group was aborted or a generation broke."""
-        if self._single is not None and self._open:
-            return await self._next_of_single(self._single)
-        while self._open:
-            index, event = await self._queue.get()
-            if index is not None and index not in self._open:
-                continue  # of a choice that was stopped meanwhile
-            if isinstance(event, ApiError):
-                raise event
-            assert index is not None, "only an abort concerns no choice"
-            if isinstance(event, GenerationEnd):
-                self._open.remove(index)
-            return index, event
-        raise StopAsyncIteration
+    async def __anext__(self) -> tuple[int, Sequence[GenerationEvent]]:
+        """Return the next events. Raises ApiError if the group was aborted or one broke."""
+        if not self._open:
+            raise StopAsyncIteration
+        if self._single is not None:
+            index = self._plans[0].index
+            try:
+                events = await anext(self._single)
+            except StopAsyncIteration:
+                raise self._aborted or server_error(_NO_REASON) from None
+            except Exception as error:  # noqa: BLE001 - as in _pump
+                raise self._aborted or _problem(error) from None
+        else:
+            index, events = await self._next_of_several()
+        if isinstance(events[0], GenerationEnd):
+            if self._aborted is not None:
+                raise self._aborted
+            self._running.pop(index, None)
+            self._open.remove(index)
+        return index, events
 
     def stop(self, index: int) -> None:
         """End one choice early: the engines are told, and nothing more of it is returned."""
@@ -110,30 +119,22 @@ class GenerationGroup:
         while self._running:
             self._running.popitem()[1].cancel()
 
-    async def _next_of_single(
-        self, events: AsyncIterator[GenerationEvent]
-    ) -> tuple[int, GenerationEvent]:
-        """Return the next event of the only choice: no task and no queue lie in between."""
-        [index] = self._open
-        try:
-            event = await anext(events)
-        except StopAsyncIteration:
-            raise self._aborted or server_error(_NO_REASON) from None
-        except Exception as error:  # noqa: BLE001 - as in _pump
-            raise self._aborted or _problem(error) from None
-        if isinstance(event, GenerationEnd):
-            if self._aborted is not None:
-                raise self._aborted
-            self._running.pop(index, None)
-            self._open.remove(index)
-        return index, event
+    async def _next_of_several(self) -> tuple[int, Sequence[GenerationEvent]]:
+        while True:
+            index, events = await self._queue.get()
+            if index is not None and index not in self._open:
+                continue  # of a choice that was stopped meanwhile
+            if isinstance(events, ApiError):
+                raise events
+            assert index is not None, "only an abort concerns no choice"
+            return index, events
 
     async def _pump(self, index: int, generation: Generation) -> None:
         problem: ApiError | None = server_error(_NO_REASON)
         try:
-            async for event in generation:
-                self._queue.put_nowait((index, event))
-                if isinstance(event, GenerationEnd):
+            async for events in generation:
+                self._queue.put_nowait((index, events))
+                if isinstance(events[0], GenerationEnd):
                     self._running.pop(index, None)
                     problem = None
         except Exception as error:  # noqa: BLE001 - _problem logs what is not expected

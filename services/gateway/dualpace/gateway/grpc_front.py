@@ -19,6 +19,7 @@ from dualpace.api import methods
 from dualpace.api.v1 import inference_pb2 as pb
 from dualpace.core.errors import SettingsError
 from dualpace.gateway.access import bearer_token
+from dualpace.gateway.choices import prompt_lengths
 from dualpace.gateway.deadline import Deadlines
 from dualpace.gateway.errors import ApiError, from_exception, unauthorized
 from dualpace.gateway.grpc_messages import Answer, chat_body, completion_body, is_chat
@@ -127,16 +128,16 @@ class InferenceService:
                 deadlines=Deadlines(gateway.settings.first_token_timeout_s, left or None),
             )
             observer = RequestObserver(
-                gateway.metrics, gateway.clock, arrival_s, len(choices), urgency
+                gateway.metrics, gateway.clock, arrival_s, prompt_lengths(choices), urgency
             )
             trace = request_trace()
             if trace is not None:
                 trace.prepared(name, choices, stream=True)
             answer = Answer(choices)
-            async with aclosing(generate(gateway, choices, terms, observer)) as events:
-                async for choice, delta in events:
-                    part = answer.part(choice, delta)
-                    if part is not None:
+            parts = generate(gateway, choices, terms, observer, answer.part)
+            async with aclosing(parts) as batches:
+                async for batch in batches:
+                    for part in batch:
                         yield part
 
     @contextmanager

@@ -17,12 +17,12 @@ from dualpace.gateway.urgency import NO_URGENCY, Urgency
 class _Course:
     """What is known of one generation."""
 
+    prompt_tokens: int
     waited_s: float | None = None
     """Before its computation began; None: the engines have not said so yet."""
     first_s: float = 0.0
     last_s: float | None = None
     """Of its tokens; None before the first."""
-    prompt_tokens: int = 0
     tokens: int = 0
     over: bool = False
 
@@ -30,22 +30,36 @@ class _Course:
 class RequestObserver:
     """Feeds the metrics."""
 
+    __slots__ = (
+        "_arrival_s",
+        "_begun",
+        "_clock",
+        "_courses",
+        "_metrics",
+        "_submitted_s",
+        "_tallies",
+        "_trace",
+        "_urgency",
+    )
+
     def __init__(
         self,
         metrics: Metrics,
         clock: Clock,
         arrival_s: float,
-        num_choices: int,
+        prompt_lengths: Sequence[int],
         urgency: Urgency = NO_URGENCY,
     ) -> None:
+        """prompt_lengths: in tokens, of each choice."""
         self._trace = request_trace()
         self._metrics = metrics
+        self._tallies = metrics.tokens
         self._clock = clock
         self._arrival_s = arrival_s
         self._submitted_s = arrival_s
         self._urgency = urgency
         self._begun = False
-        self._courses = [_Course() for _ in range(num_choices)]
+        self._courses = [_Course(length) for length in prompt_lengths]
 
     @property
     def state(self) -> str:
@@ -60,20 +74,19 @@ class RequestObserver:
         """Note that the computation of a choice has begun, and how long it had waited."""
         self._courses[index].waited_s = waited_s
 
-    def token(self, index: int, engine: Engine, prompt_tokens: int) -> None:
+    def token(self, index: int, engine: Engine) -> None:
         """Note a token of a choice."""
         now = self._clock.now()
         course = self._courses[index]
         last_s, course.last_s = course.last_s, now
         course.tokens += 1
-        self._metrics.tokens.token(engine)
         if last_s is not None:
-            self._metrics.tokens.gap(now - last_s)
+            self._tallies.token(engine, now - last_s)
             return
+        self._tallies.token(engine)
         course.first_s = now
-        course.prompt_tokens = prompt_tokens
         requests = self._metrics.requests
-        requests.prompt_tokens.inc(prompt_tokens)
+        requests.prompt_tokens.inc(course.prompt_tokens)
         requests.first_token.observe(now - self._arrival_s)
         if self._trace is not None and not self._begun:
             self._trace.first_token(now - self._arrival_s)

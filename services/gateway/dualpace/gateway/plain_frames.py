@@ -5,7 +5,7 @@ log-probabilities; to build and encode each anew is a good part of the gateway's
 """
 
 from dualpace.gateway.choices import Choice, Delta
-from dualpace.gateway.errors import encode_json
+from dualpace.gateway.errors import encode_json, encode_text
 from dualpace.gateway.protocol.generation import StreamOptions
 from dualpace.gateway.replies.common import Reply
 from dualpace.gateway.sse import frame
@@ -15,6 +15,8 @@ _MARK = "the text goes here \u2023"
 
 class PlainFrames:
     """The frames of one answer's text."""
+
+    __slots__ = ("_around", "_reply", "_varies", "_with_usage")
 
     def __init__(self, reply: Reply, options: StreamOptions) -> None:
         shown = reply.options
@@ -32,7 +34,7 @@ class PlainFrames:
         around = self._around.get(choice.plan.index)
         if around is None:
             around = self._around[choice.plan.index] = self._encoded(choice)
-        return around[0] + encode_json(delta.text) + around[1]
+        return around[0] + encode_text(delta.text) + around[1]
 
     def _encoded(self, choice: Choice) -> tuple[bytes, bytes]:
         chunk = self._reply.delta(choice, Delta(_MARK, ()))

@@ -91,9 +91,10 @@ class Preparation:
         encoding = EncodingOptions(
             request.add_special_tokens, kept_tokens(request, limit, info.max_model_len)
         )
-        prompts = await self._wait(
-            gateway.prompts.completions(request.prompt, info.max_model_len, encoding)
-        )
+        work = gateway.prompts.completions(request.prompt, info.max_model_len, encoding)
+        # Token ids are prompts already; nobody leaves in no time.
+        texts = any(isinstance(prompt, str) for prompt in request.prompt)
+        prompts = await (self._wait(work) if texts else work)
         plans = plan_choices(
             request,
             prompts,

@@ -1,14 +1,11 @@
 """How an answer looks, whole or streamed; what runs behind it is not known here."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from dualpace.gateway.choices import Choice, Delta
 from dualpace.gateway.errors import ApiError
 from dualpace.gateway.replies.common import ReplyOptions
-
-Events = AsyncGenerator[tuple[Choice, Delta | None], None]
-"""A choice and what became visible of it, after each event of its generation."""
 
 
 class Presentation(Protocol):
@@ -23,10 +20,18 @@ class Presentation(Protocol):
         """Return the answer in one object. `shown`: everything that became visible, by choice."""
         ...
 
-    def frames(self, events: Events) -> AsyncGenerator[bytes, None]:
-        """Yield the answer as server-sent events; closes `events`, whatever happens."""
+    def added(self, choice: Choice, delta: Delta | None) -> bytes | None:
+        """Return the server-sent events that one event of a choice's generation makes, if any."""
+        ...
+
+    def ended(self) -> bytes:
+        """Return the server-sent events that end a stream whose choices have all ended."""
         ...
 
     def late_error(self, error: ApiError) -> bytes:
         """Return the last server-sent event of a stream that fails after its start."""
+        ...
+
+    def in_own_words(self, error: ApiError) -> ApiError:
+        """Return an error whose field has the name that the client knows."""
         ...

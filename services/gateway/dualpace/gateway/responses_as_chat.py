@@ -20,23 +20,28 @@ _OWN_NAMES = {
 }
 
 
+def own_error(error: ApiError) -> ApiError:
+    """Return an error that names a field as this route calls it, where chat has another name."""
+    own = _OWN_NAMES.get(error.param or "")
+    if own is None or error.param is None:
+        return error
+    return ApiError(
+        error.status,
+        own + error.message.removeprefix(error.param),
+        kind=error.kind,
+        param=own,
+        code=error.code,
+        headers=error.headers,
+    )
+
+
 @contextmanager
 def in_own_words() -> Iterator[None]:
-    """Name the fields of errors as this route calls them, where chat has other names."""
+    """Raise errors as `own_error` has them."""
     try:
         yield
     except ApiError as error:
-        own = _OWN_NAMES.get(error.param or "")
-        if own is None or error.param is None:
-            raise
-        raise ApiError(
-            error.status,
-            own + error.message.removeprefix(error.param),
-            kind=error.kind,
-            param=own,
-            code=error.code,
-            headers=error.headers,
-        ) from None
+        raise own_error(error) from None
 
 
 def chat_body(request: ResponsesRequest, body: Mapping[str, Any]) -> dict[str, Any]:

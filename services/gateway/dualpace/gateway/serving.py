@@ -2,7 +2,7 @@
 
 import asyncio
 from asyncio import CancelledError
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -12,13 +12,7 @@ from starlette.responses import Response
 
 from dualpace.core.clock import Clock
 from dualpace.gateway.admission import AdmissionQueue
-from dualpace.gateway.backend import (
-    GeneratedToken,
-    GenerationEnd,
-    GenerationStart,
-    ScoredPrompt,
-)
-from dualpace.gateway.choices import Choice, Delta
+from dualpace.gateway.choices import Choice, Delta, prompt_lengths
 from dualpace.gateway.deadline import Deadlines, client_timeout_s
 from dualpace.gateway.disconnect import while_connected
 from dualpace.gateway.errors import (
@@ -36,11 +30,12 @@ from dualpace.gateway.metering import Meter, Metering
 from dualpace.gateway.metrics import Metrics
 from dualpace.gateway.model import ServedModel
 from dualpace.gateway.observer import RequestObserver
-from dualpace.gateway.presentation import Events, Presentation
+from dualpace.gateway.presentation import Presentation
 from dualpace.gateway.prompts import PromptBuilder
 from dualpace.gateway.request_trace import request_trace
 from dualpace.gateway.settings import GatewaySettings
 from dualpace.gateway.sse import EventStream
+from dualpace.gateway.uptake import Show, Uptake
 from dualpace.gateway.urgency import Urgency, urgency_of
 from dualpace.tracing import Tracing
 
@@ -148,18 +143,23 @@ class Exchange:
             ),
         )
         observer = RequestObserver(
-            gateway.metrics, gateway.clock, self._arrival_s, len(job.choices), job.urgency
+            gateway.metrics,
+            gateway.clock,
+            self._arrival_s,
+            prompt_lengths(job.choices),
+            job.urgency,
         )
         trace = request_trace()
         if trace is not None:
             shown = job.presentation.options
             trace.prepared(shown.model, job.choices, stream=job.stream)
             trace.answered_by(shown.reply_id)
+        for choice in job.choices:
+            choice.lists_tokens = job.presentation.options.lists_tokens
         if job.stream:
-            events = generate(gateway, job.choices, terms, observer)
             return EventStream(
-                job.presentation.frames(events),
-                late_error=job.presentation.late_error,
+                generate(gateway, job.choices, terms, observer, job.presentation.added),
+                job.presentation,
                 ping_interval_s=gateway.settings.ping_interval_s,
                 on_disconnect=lambda: gateway.metrics.disconnected(observer.state),
             )
@@ -171,9 +171,13 @@ class Exchange:
 
 
 async def generate(
-    gateway: Gateway, choices: Sequence[Choice], terms: Terms, observer: RequestObserver
-) -> Events:
-    """Generate every choice; yield a choice with what became visible, after each of its events."""
+    gateway: Gateway,
+    choices: Sequence[Choice],
+    terms: Terms,
+    observer: RequestObserver,
+    show: Show[T],
+) -> AsyncGenerator[list[T], None]:
+    """Generate every choice; yield what `show` makes of events, of those that come at once."""
     plans = [choice.plan for choice in choices]
     try:
         await terms.meter.prompt(_prompt_tokens(choices))
@@ -185,17 +189,18 @@ async def generate(
                     gateway.lifecycle.abortable(group),
                     terms.deadlines.over(group) as first_token,
                 ):
-                    async for index, event in group:
-                        choice = choices[index]
-                        if isinstance(event, (GenerationStart, ScoredPrompt)):
-                            _note(choice, event, observer)
-                            continue
-                        waiting.begun(index)
-                        first_token.came()
-                        delta = _take(choice, event, observer)
-                        if choice.finish is not None and isinstance(event, GeneratedToken):
-                            group.stop(index)
-                        yield choice, delta
+                    uptake = Uptake(
+                        choices,
+                        group,
+                        show,
+                        observer=observer,
+                        waiting=waiting,
+                        first_token=first_token,
+                    )
+                    async for index, events in group:
+                        shown = uptake.take(index, events)
+                        if shown:
+                            yield shown
     except (CancelledError, GeneratorExit):
         observer.given_up("abort")
         raise
@@ -209,30 +214,6 @@ async def generate(
         terms.meter.generated(sum(choice.num_tokens for choice in choices))
 
 
-def _note(choice: Choice, event: GenerationStart | ScoredPrompt, observer: RequestObserver) -> None:
-    """Take what comes before the first token."""
-    if isinstance(event, GenerationStart):
-        choice.waited_s = event.waited_s
-        observer.started(choice.plan.index, event.waited_s)
-    else:
-        choice.scored(event)
-
-
-def _take(
-    choice: Choice, event: GeneratedToken | GenerationEnd, observer: RequestObserver
-) -> Delta | None:
-    """Give a choice its event; return what became visible."""
-    index = choice.plan.index
-    if isinstance(event, GeneratedToken):
-        delta = choice.push(event)
-        observer.token(index, event.engine, len(choice.plan.prompt.token_ids))
-    else:
-        delta = choice.end(event)
-    if choice.finish is not None:
-        observer.finished(index, choice.finish.reason)
-    return delta
-
-
 def _prompt_tokens(choices: Sequence[Choice]) -> int:
     """Return the tokens of its prompts, each counted once."""
     prompts = {id(choice.plan.prompt): len(choice.plan.prompt.token_ids) for choice in choices}
@@ -243,10 +224,17 @@ async def _collect(
     gateway: Gateway, job: Job, terms: Terms, observer: RequestObserver
 ) -> dict[str, Any]:
     shown: list[list[Delta]] = [[] for _ in job.choices]
-    async with aclosing(generate(gateway, job.choices, terms, observer)) as events:
-        async for choice, delta in events:
-            if delta is not None:
-                shown[choice.plan.index].append(delta)
+
+    def keep(choice: Choice, delta: Delta | None) -> None:
+        if delta is not None:
+            shown[choice.plan.index].append(delta)
+
+    nothing: AsyncGenerator[list[None], None] = generate(
+        gateway, job.choices, terms, observer, keep
+    )
+    async with aclosing(nothing):
+        async for _ in nothing:
+            pass
     for choice in job.choices:
         shown[choice.plan.index].append(Delta("", choice.remaining()))
     return job.presentation.whole(shown)

@@ -5,8 +5,9 @@ error response, with a status that clients and proxies can act on.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from typing import Protocol
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -35,6 +36,22 @@ def named_frame(name: str, value: object) -> bytes:
     return b"event: " + name.encode() + b"\n" + frame(value)
 
 
+class Looks(Protocol):
+    """How a stream ends."""
+
+    def ended(self) -> bytes:
+        """Return its last frames."""
+        ...
+
+    def late_error(self, error: ApiError) -> bytes:
+        """Return the frame that tells of a failure once it has started."""
+        ...
+
+    def in_own_words(self, error: ApiError) -> ApiError:
+        """Return an error as clients are to be told of it."""
+        ...
+
+
 class EventStream(Response):
     """Sends what a generator of frames yields, and closes it, also when the client leaves."""
 
@@ -42,21 +59,21 @@ class EventStream(Response):
 
     def __init__(
         self,
-        frames: AsyncGenerator[bytes, None],
+        frames: AsyncGenerator[Sequence[bytes], None],
+        looks: Looks,
         *,
         ping_interval_s: float,
-        late_error: Callable[[ApiError], bytes],
         on_disconnect: Callable[[], None],
     ) -> None:
-        """late_error: makes the frame that tells of a failure once the stream has started."""
+        """frames: what is there together is sent together."""
         self.status_code = 200
         self.background = None
         self.body = b""
         self.init_headers(_HEADERS)
         del self.headers["content-length"]
         self._frames = frames
+        self._looks = looks
         self._ping_interval_s = ping_interval_s
-        self._late_error = late_error
         self._on_disconnect = on_disconnect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,32 +87,51 @@ class EventStream(Response):
     async def _send_frames(
         self, writer: "_Writer", scope: Scope, receive: Receive, send: Send
     ) -> None:
-        pinger = asyncio.create_task(self._ping(writer))
+        pings = _Pings(writer, self._ping_interval_s)
         try:
             async with aclosing(self._frames):
                 async for data in self._frames:
-                    await writer.write(data)
+                    await writer.write(data[0] if len(data) == 1 else b"".join(data))
+            last = self._looks.ended()
         except ClientDisconnectedError:
             raise
         except Exception as exception:  # noqa: BLE001 - from_exception logs what is not meant for clients
-            await settle(pinger)
-            error = from_exception(exception)
+            await pings.stop()
+            error = self._looks.in_own_words(from_exception(exception))
             if not writer.started:
                 await error_response(error)(scope, receive, send)
                 return
-            await writer.write(self._late_error(error))
+            last = self._looks.late_error(error)
         finally:
-            await settle(pinger)
-        await writer.finish()
+            await pings.stop()
+        await writer.write(last, more=False)
 
-    async def _ping(self, writer: "_Writer") -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            wait_s = writer.last_write_s + self._ping_interval_s - loop.time()
-            if wait_s > 0:
-                await asyncio.sleep(wait_s)
-            else:
-                await writer.write(_PING)
+
+class _Pings:
+    """Writes a comment whenever nothing was written for a while. Text does not reset any timer."""
+
+    def __init__(self, writer: "_Writer", interval_s: float) -> None:
+        self._writer = writer
+        self._interval_s = interval_s
+        self._loop = asyncio.get_running_loop()
+        self._writing: asyncio.Task[None] | None = None
+        self._timer = self._loop.call_later(interval_s, self._look)
+
+    async def stop(self) -> None:
+        self._timer.cancel()
+        if self._writing is not None:
+            await settle(self._writing)
+
+    def _look(self) -> None:
+        wait_s = self._writer.last_write_s + self._interval_s - self._loop.time()
+        if wait_s > 0:
+            self._timer = self._loop.call_later(wait_s, self._look)
+        else:
+            self._writing = self._loop.create_task(self._write())
+
+    async def _write(self) -> None:
+        await self._writer.write(_PING)
+        self._timer = self._loop.call_later(self._interval_s, self._look)
 
 
 class _Writer:
@@ -104,6 +140,17 @@ class _Writer:
     Two tasks write, so one waits while the other is at it: a ping may be on its way when text
     comes. Text never waits for anything else.
     """
+
+    __slots__ = (
+        "_headers",
+        "_loop",
+        "_send_part",
+        "_send_start",
+        "_sending",
+        "_sent",
+        "last_write_s",
+        "started",
+    )
 
     def __init__(self, send: Send, send_body: Send, headers: list[tuple[bytes, bytes]]) -> None:
         self._send_start = send
@@ -115,9 +162,6 @@ class _Writer:
         """Made by whoever waits for the part that is being sent; done when it has been."""
         self.started = False
         self.last_write_s = self._loop.time()
-
-    async def finish(self) -> None:
-        await self.write(b"", more=False)
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
         while self._sending:

@@ -27,14 +27,12 @@ class TokenTallies(Collector):
         self._gaps = [0] * (len(self._bounds_s) + 1)
         self._gaps_sum_s = 0.0
 
-    def token(self, engine: Engine) -> None:
-        """Count a token."""
+    def token(self, engine: Engine, gap_s: float | None = None) -> None:
+        """Count a token, and the time since the one before it in its generation."""
         self._tokens[engine] += 1
-
-    def gap(self, seconds: float) -> None:
-        """Count a time between two tokens of a generation."""
-        self._gaps[bisect_left(self._bounds_s, seconds)] += 1
-        self._gaps_sum_s += seconds
+        if gap_s is not None:
+            self._gaps[bisect_left(self._bounds_s, gap_s)] += 1
+            self._gaps_sum_s += gap_s
 
     def describe(self) -> list[Metric]:
         """Return the families without samples: their names are fixed."""

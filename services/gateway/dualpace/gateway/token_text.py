@@ -43,6 +43,8 @@ class TokenText:
     """One of these is dropped where the whole text, prompt included, begins with it."""
     first_token_drop: str = ""
     """Dropped wherever it occurs in the very first token of the whole text."""
+    seen_texts: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Texts of tokens that are complete characters; detokenizers fill it in as they meet them."""
 
     def piece(self, token_id: int) -> bytes:
         """Return a token's bytes, special or not."""

@@ -29,6 +29,11 @@ class ReplyOptions:
     x_dualpace: bool
     created: int = field(default_factory=lambda: int(time.time()))
 
+    @property
+    def lists_tokens(self) -> bool:
+        """Whether anything of single tokens is shown."""
+        return self.logprobs is not None or self.return_token_ids
+
     def head(self, kind: str) -> dict[str, Any]:
         """Return the fields that every object starts with."""
         return {"id": self.reply_id, "object": kind, "created": self.created, "model": self.model}

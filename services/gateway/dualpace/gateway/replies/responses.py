@@ -1,17 +1,15 @@
 """The `response` object of /v1/responses, whole and as a stream of typed, numbered events."""
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from typing import Any
 
 from dualpace.gateway.choices import Choice, Delta
 from dualpace.gateway.errors import ApiError
-from dualpace.gateway.presentation import Events
 from dualpace.gateway.protocol.responses import ResponsesRequest, TextFormat
 from dualpace.gateway.protocol.tools import NAMED
 from dualpace.gateway.replies.common import ReplyOptions, extras, usage_of
 from dualpace.gateway.replies.response_items import Event, OutputItems
-from dualpace.gateway.responses_as_chat import in_own_words
+from dualpace.gateway.responses_as_chat import own_error
 from dualpace.gateway.sse import named_frame
 
 
@@ -32,21 +30,25 @@ class ResponsePresentation:
         list(self._items.close(self._message_status()))
         return self._ended()
 
-    async def frames(self, events: Events) -> AsyncGenerator[bytes, None]:
-        """Yield a frame for each event, from response.created to response.completed."""
-        with in_own_words():
-            async with aclosing(events):
-                async for _, delta in events:
-                    if self._next_number == 0:
-                        for kind in ("created", "in_progress"):
-                            yield self._response_frame(kind, self._object("in_progress"))
-                    for event in self._items.push(delta) if delta is not None else ():
-                        yield self._frame(event)
+    def added(self, _: Choice, delta: Delta | None) -> bytes | None:
+        """Return a frame for each event; the first begin with response.created."""
+        frames: list[bytes] = []
+        if self._next_number == 0:
+            frames += [
+                self._response_frame(kind, self._object("in_progress"))
+                for kind in ("created", "in_progress")
+            ]
+        if delta is not None:
+            frames += map(self._frame, self._items.push(delta))
+        return b"".join(frames) or None
+
+    def ended(self) -> bytes:
+        """Return what closes the last item, and response.completed or incomplete."""
         last = Delta("", self._choice.remaining())
-        for event in (*self._items.push(last), *self._items.close(self._message_status())):
-            yield self._frame(event)
+        frames = [*map(self._frame, self._items.push(last))]
+        frames += map(self._frame, self._items.close(self._message_status()))
         ended = self._ended()
-        yield self._response_frame(ended["status"], ended)
+        return b"".join((*frames, self._response_frame(ended["status"], ended)))
 
     def late_error(self, error: ApiError) -> bytes:
         """Return response.failed; before response.created, an error event by itself."""
@@ -56,6 +58,10 @@ class ResponsePresentation:
         # Clients know a closed list of codes; the message tells what it was.
         failed["error"] = {"code": "server_error", "message": error.message}
         return self._response_frame("failed", failed)
+
+    def in_own_words(self, error: ApiError) -> ApiError:
+        """Return the error as this route calls fields that chat calls otherwise."""
+        return own_error(error)
 
     def _frame(self, event: Event) -> bytes:
         event["sequence_number"] = self._next_number
