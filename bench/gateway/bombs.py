@@ -2,25 +2,32 @@
 
     cd bench && ../.venv/bin/python -m gateway.bombs
 
-Clients stream text all the time; in half of the windows somebody throws bombs, one each `--every`
-seconds, of every kind in turn. Prints lines for people, then one JSON object: tokens per second
-with and without, and the share that the bombs cost. Measured, on this machine, in one run.
+Clients stream text all the time. Time is cut into short windows, two by two: in one of each pair
+somebody throws bombs, one each `--every` seconds, of every kind in turn, and which of the two that
+is alternates. So whatever drifts is the same in both, and the pairs' differences tell the cost and
+its standard error. A window lasts until its bombs are answered. Prints lines for people, then one
+JSON object. Measured, on this machine, in one run; whoever throws, too, takes of its cores.
 """
 
 import argparse
 import json
+import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from itertools import count
+from collections.abc import Sequence
+from contextlib import ExitStack
 from statistics import mean, stdev
 from typing import Any
 
 import httpx2
+import psutil
+from decoupling.neighbours import Neighbours
 from gateway.bomb_kinds import Bomb, bombs
 
 from dualpace.testing.served_node import served_node
+
+_SETTLES_S = 0.2
+"""Between two windows: what a bomb leaves behind is not counted as peace."""
 
 
 class Readers:
@@ -45,11 +52,10 @@ class Readers:
         for thread in self._threads:
             thread.join()
 
-    def rate(self, seconds: float) -> float:
-        """Return tokens per second over the next `seconds`."""
-        before, begin = sum(self.chunks), time.monotonic()
-        time.sleep(seconds)
-        return (sum(self.chunks) - before) / (time.monotonic() - begin)
+    @property
+    def tokens(self) -> int:
+        """How many tokens came so far."""
+        return sum(self.chunks)
 
     def _read(self, index: int) -> None:
         body = {"prompt": "Once upon a time", "max_tokens": 256, "stream": True, "ignore_eos": True}
@@ -66,66 +72,75 @@ class Readers:
 
 
 class Thrower:
-    """Throws bombs of each kind in turn, at a steady pace, and notes what came back."""
+    """Throws bombs of each kind in turn, and notes what came back."""
 
-    def __init__(self, url: str, kinds: Sequence[Bomb], every_s: float) -> None:
+    def __init__(self, url: str, kinds: Sequence[Bomb]) -> None:
         self._url = url
         self._kinds = kinds
-        self._every_s = every_s
-        self._stop = threading.Event()
-        self._numbers = count()
+        self._thrown = 0
         self.answers: dict[str, list[tuple[int, float]]] = {bomb.name: [] for bomb in kinds}
         """By kind: status and seconds of each."""
 
     def throw(self) -> None:
         """Throw the next one, and wait for its answer."""
-        number = next(self._numbers)
-        bomb = self._kinds[number % len(self._kinds)]
+        bomb = self._kinds[self._thrown % len(self._kinds)]
+        content = bomb.content(self._thrown)
+        self._thrown += 1
         headers = {"Content-Type": "application/json"}
         begin = time.monotonic()
         with httpx2.Client(timeout=60) as client:
-            response = client.post(
-                self._url + bomb.path, content=bomb.content(number), headers=headers
-            )
+            response = client.post(self._url + bomb.path, content=content, headers=headers)
         self.answers[bomb.name].append((response.status_code, time.monotonic() - begin))
 
-    @contextmanager
-    def throwing(self) -> Iterator[None]:
-        """Throw for as long as the context lasts."""
-        self._stop.clear()
-        thread = threading.Thread(target=self._throw_all)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            thread.join()
 
-    def _throw_all(self) -> None:
-        due = time.monotonic()
-        while not self._stop.wait(max(0.0, due - time.monotonic())):
-            due += self._every_s
-            self.throw()
+class Windows:
+    """Measures how fast tokens come, with bombs and without."""
+
+    def __init__(self, readers: Readers, thrower: Thrower, seconds: float, bombs_each: int) -> None:
+        self._readers = readers
+        self._thrower = thrower
+        self._seconds = seconds
+        self._bombs_each = bombs_each
+
+    def rate(self, *, bombed: bool) -> float:
+        """Return tokens per second in one window."""
+        time.sleep(_SETTLES_S)
+        begin, before = time.monotonic(), self._readers.tokens
+        if bombed:
+            for number in range(self._bombs_each):
+                due = begin + self._seconds * number / self._bombs_each
+                time.sleep(max(0.0, due - time.monotonic()))
+                self._thrower.throw()
+        time.sleep(max(0.0, begin + self._seconds - time.monotonic()))
+        return (self._readers.tokens - before) / (time.monotonic() - begin)
+
+    def pair(self, number: int) -> tuple[float, float]:
+        """Return the rates without and with bombs; odd pairs have the bombs first."""
+        first = self.rate(bombed=bool(number % 2))
+        second = self.rate(bombed=not number % 2)
+        return (second, first) if number % 2 else (first, second)
 
 
-def measure(readers: Readers, thrower: Thrower, windows: int, seconds: float) -> dict[str, Any]:
-    """Return tokens per second with bombs and without, in windows that take turns (ABBA)."""
-    rates: dict[bool, list[float]] = {True: [], False: []}
-    for window in range(windows):
-        bombed = window % 4 in (1, 2)
-        with thrower.throwing() if bombed else nullcontext():
-            rates[bombed].append(readers.rate(seconds))
-        print(f"{'bombs' if bombed else 'peace'}: {rates[bombed][-1]:.1f} tokens/s", flush=True)
-    peace, bombs_ = mean(rates[False]), mean(rates[True])
+def measure(windows: Windows, pairs: int) -> dict[str, Any]:
+    """Return tokens per second with bombs and without, and what share the bombs cost."""
+    rates = []
+    for number in range(pairs):
+        rates.append(windows.pair(number))
+        print("peace {:.1f}, bombs {:.1f} tokens/s".format(*rates[-1]), flush=True)
+    return summary(rates)
+
+
+def summary(rates: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """Return the cost, a share of the rate in peace, from pairs of rates: in peace, with bombs."""
+    peace = mean(rate for rate, _ in rates)
+    lost = [in_peace - bombed for in_peace, bombed in rates]
     return {
-        "tokens_per_s": {"peace": rates[False], "bombs": rates[True]},
-        "cost": round(1 - bombs_ / peace, 4),
-        "standard_error": round(_relative_error(rates[False]) + _relative_error(rates[True]), 4),
+        "pairs": len(rates),
+        "peace_tokens_per_s": round(peace, 2),
+        "bombs_tokens_per_s": round(mean(rate for _, rate in rates), 2),
+        "cost": round(mean(lost) / peace, 4),
+        "standard_error": round(stdev(lost) / math.sqrt(len(lost)) / peace, 4),
     }
-
-
-def _relative_error(rates: Sequence[float]) -> float:
-    return stdev(rates) / len(rates) ** 0.5 / mean(rates) if len(rates) > 1 else float("nan")
 
 
 def answers(thrower: Thrower, kinds: Sequence[Bomb]) -> dict[str, dict[str, Any]]:
@@ -145,23 +160,24 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--readers", type=int, default=4)
-    parser.add_argument("--windows", type=int, default=12, help="a multiple of 4")
-    parser.add_argument("--window", type=float, default=6.0, help="seconds")
-    parser.add_argument("--every", type=float, default=1.0, help="seconds between two bombs")
-    parser.add_argument("--url", help="of a node that runs already")
+    parser.add_argument("--pairs", type=int, default=42, help="of windows; two at least")
+    parser.add_argument("--window", type=float, default=2.0, help="seconds")
+    parser.add_argument("--bombs", type=int, default=2, help="in each window that has bombs")
     args = parser.parse_args(argv)
     kinds = bombs()
     with ExitStack() as stack:
-        url = args.url or stack.enter_context(served_node("demo", "--arena-mib=256")).url
-        thrower = Thrower(url, kinds, args.every)
-        readers = stack.enter_context(Readers(url, args.readers))
+        node = stack.enter_context(served_node("demo", "--arena-mib=256"))
+        thrower = Thrower(node.url, kinds)
+        readers = stack.enter_context(Readers(node.url, args.readers))
         for _ in kinds:  # warms up
             thrower.throw()
-        readers.rate(2)
-        found = measure(readers, thrower, args.windows, args.window)
+        time.sleep(2)
+        neighbours = Neighbours([psutil.Process(), *node.services().values()])
+        found = measure(Windows(readers, thrower, args.window, args.bombs), args.pairs)
+        found["others_share_of_the_cores"] = round(neighbours.share(), 4)
         assert not readers.failures, readers.failures
-    result = {"readers": args.readers, "every_s": args.every, "kinds": answers(thrower, kinds)}
-    print(json.dumps(result | found))
+    result = {"readers": args.readers, "bombs_per_s": args.bombs / args.window}
+    print(json.dumps(result | {"kinds": answers(thrower, kinds)} | found))
 
 
 if __name__ == "__main__":
