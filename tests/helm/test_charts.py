@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from dualpace.operator.model.service import ServiceSpec
 from tests.cluster.tools import CHART, CRD_CHART, find, helm
 from tests.helm.readme import text_of
 
@@ -59,6 +60,10 @@ MATRIX: dict[str, dict[str, Any]] = {
     "everything": EVERYTHING,
     "no account of its own": {"operator": {"serviceAccount": {"create": False, "name": "x"}}},
     "offline": {"networkPolicy": {"enabled": True, "allowDownloads": False}},
+    "traced": {
+        "tracing": {"endpoint": "http://collector.observability:4317", "protocol": "grpc"},
+        "services": [SERVICE],
+    },
     "renamed": {"nameOverride": "dp", "images": {"gateway": {"tag": "2"}}},
 }
 VERSIONS = ("1.28", "1.30", "1.34", "1.37")
@@ -159,6 +164,22 @@ def test_the_schema_knows_every_value() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     schema = json.loads((CHART / "values.schema.json").read_text())
     assert paths(values, schema, "") == []
+
+
+def test_services_that_name_no_collector_get_that_of_the_chart(render: Render) -> None:
+    tracing = {"endpoint": "http://collector.observability:4317", "protocol": "grpc"}
+    own = {"endpoint": "http://other:4318"}
+    services = [
+        SERVICE,
+        {"name": "other", "spec": {**SERVICE["spec"], "tracing": own}},
+        {"name": "third", "spec": {**SERVICE["spec"], "tracing": {"protocol": "http/protobuf"}}},
+    ]
+    rendered = by_kind(render({"tracing": tracing, "services": services}), "DualPaceService")
+    assert [s["spec"]["tracing"] for s in rendered] == [tracing, own, tracing]
+    for service in rendered:
+        ServiceSpec.model_validate(service["spec"])
+    [silent] = by_kind(render({"services": [SERVICE]}), "DualPaceService")
+    assert "tracing" not in silent["spec"]
 
 
 def test_api_versions_follow_the_cluster(render: Render) -> None:

@@ -18,6 +18,7 @@ from dualpace.operator.images import ServiceImages
 from dualpace.operator.model.quantity import parse_bytes
 from dualpace.operator.model.service import EnvVar, ServiceSpec
 from dualpace.operator.modelsource import MODEL_VOLUME, model_path, model_setup, model_volumes
+from dualpace.operator.tracing import tracing_variables
 
 Manifest = dict[str, Any]
 
@@ -199,7 +200,7 @@ def _container(
         "imagePullPolicy": context.spec.images.pull_policy,
         "command": ["python", "-m", "dualpace.core.launch", module],
         "args": [f"--{k.replace('_', '-')}={v}" for k, v in {**common, **flags}.items()],
-        "env": [_variable(v) for v in env],
+        "env": [*map(_variable, _untold(_tracing(context), env)), *map(_variable, env)],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": container_security(),
         "volumeMounts": [
@@ -208,6 +209,19 @@ def _container(
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
         ],
     }
+
+
+def _tracing(context: PodContext) -> list[EnvVar]:
+    variables = tracing_variables(
+        context.spec, namespace=context.namespace, service=context.service, node=context.node
+    )
+    return [EnvVar(name=name, value=value) for name, value in variables.items()]
+
+
+def _untold(variables: list[EnvVar], env: list[EnvVar]) -> list[EnvVar]:
+    """Return the variables that the service's own settings do not have: those win."""
+    told = {variable.name for variable in env}
+    return [variable for variable in variables if variable.name not in told]
 
 
 def _variable(variable: EnvVar) -> Manifest:

@@ -26,6 +26,7 @@ from dualpace.operator.model.service import ServiceSpec
 from dualpace.operator.pod import PodContext, node_pod
 from dualpace.operator.settings import OperatorSettings
 from dualpace.profiler.settings import ProfilerSettings
+from dualpace.tracing.settings import TracingSettings
 from tests.cluster.tools import CRD_CHART
 from tests.unit.operator.fake_cluster import IMAGES
 
@@ -57,6 +58,7 @@ SPECS: dict[str, dict[str, Any]] = {
             "redisUrl": {"name": "redis", "key": "url"},
         },
         "objectives": {"itlMs": 100},
+        "tracing": {"endpoint": "http://collector.observability:4317", "protocol": "grpc"},
         "pinning": {"pinThreads": True},
         "cpuEngine": {"env": [{"name": "DUALPACE_MAX_ISA", "value": "avx2"}]},
     },
@@ -110,7 +112,27 @@ def test_the_profiler_takes_its_flags(name: str) -> None:
 
 def test_variables_of_the_gateway_are_settings(pod: dict[str, Any]) -> None:
     known = {f"DUALPACE_GATEWAY_{f.name.upper()}" for f in dataclasses.fields(GatewaySettings)}
-    assert {v["name"] for v in pod["spec"]["containers"][0]["env"]} <= known
+    variables = {v["name"] for v in pod["spec"]["containers"][0]["env"]}
+    assert {name for name in variables if not name.startswith("OTEL_")} <= known
+
+
+def test_every_container_traces_where_that_is_asked_for_and_nowhere_else() -> None:
+    endpoint = "http://collector:4318"
+    spec = SPECS["everything"] | {"tracing": {"endpoint": endpoint}}
+    own = {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://other:4318"}
+    spec = spec | {"gpuEngine": {"env": [own]}}
+    containers = node_pod(context(spec), CORES, profiled=True)["spec"]["containers"]
+    for container in containers:
+        env = {v["name"]: v.get("value") for v in container["env"]}
+        assert len(env) == len(container["env"]), "a variable is there twice"
+        assert TracingSettings.read(env) == TracingSettings("http/protobuf")
+        wanted = own["value"] if container["name"] == "gpu-engine" else endpoint
+        assert env["OTEL_EXPORTER_OTLP_ENDPOINT"] == wanted
+        attributes = dict(pair.split("=") for pair in env["OTEL_RESOURCE_ATTRIBUTES"].split(","))
+        assert attributes["service.namespace"] == "llm.chat"
+        assert attributes["k8s.node.name"] == "node.example"
+    plain = node_pod(context(SPECS["plain"]), CORES, profiled=True)["spec"]["containers"]
+    assert not any(v["name"].startswith("OTEL_") for c in plain for v in c["env"])
 
 
 def test_hooks_and_probes_are_programs_that_take_their_flags(pod: dict[str, Any]) -> None:

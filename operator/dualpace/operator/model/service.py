@@ -249,6 +249,15 @@ class Profiling(SpecModel):
     )
 
 
+class Tracing(SpecModel):
+    """Where spans of requests go; without an endpoint nothing is traced."""
+
+    endpoint: (
+        Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+\S*$", max_length=512)] | None
+    ) = Field(default=None, description="URL of an OpenTelemetry collector, with its port.")
+    protocol: Literal["http/protobuf", "grpc"] = "http/protobuf"
+
+
 class Update(SpecModel):
     """How pods are replaced."""
 
@@ -302,5 +311,6 @@ class ServiceSpec(SpecModel):
     pinning: Pinning = Pinning()
     objectives: Objectives = Objectives()
     profiling: Profiling = Profiling()
+    tracing: Tracing = Tracing()
     update: Update = Update()
     drain: Drain = Drain()
