@@ -25,7 +25,10 @@ class Engine:
     models: dict[str, str]
     """Format to the end of the model directory's name; a format that it lacks is left out."""
     follows_cap: bool
-    """Whether its instruction set can be capped: by its build or by a variable that it reads."""
+    """Whether its instruction set can be capped: by its build, by a variable that it reads, or in a
+    twin."""
+    has_twin: bool = False
+    """Whether setup_peers.sh makes a twin of its environment, held to AVX2 (hide_avx512.py)."""
 
 
 def _all(formats: str, ending: str = "") -> dict[str, str]:
@@ -47,7 +50,8 @@ ENGINES = {
             "peers/openvino_peer.py",
             "openvino",
             _all("float32 bfloat16 float16", "-openvino-fp32") | _all("int8", "-openvino-int8"),
-            follows_cap=False,
+            follows_cap=True,
+            has_twin=True,
         ),
         Engine(
             "llama.cpp",
@@ -96,6 +100,8 @@ CAPS = {
     }
 }
 """What libraries read, by DUALPACE_MAX_ISA."""
+TWIN_ENDING = "-avx2"
+"""Of the directory beside a peer's own."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +121,7 @@ def refusal(engine: Engine, format_: str, settings: Settings) -> str | None:
     """Return why this engine cannot run in this format; None: it can."""
     if format_ not in engine.models:
         return "has no such format"
-    if engine.environment and not (settings.peers / engine.environment / "ready").exists():
+    if engine.environment and not (home_of(engine, settings) / "ready").exists():
         missing = settings.peers / f"{engine.environment}.missing"
         if missing.exists():
             return "could not be installed: " + missing.read_text(encoding="utf-8").strip()
@@ -130,9 +136,17 @@ def model_of(engine: Engine, format_: str, settings: Settings) -> Path:
     return settings.peers / "models" / (settings.model + engine.models[format_])
 
 
-def environment_of(settings: Settings) -> dict[str, str]:
+def home_of(engine: Engine, settings: Settings) -> Path:
+    """Return the directory of a peer's environment."""
+    capped = engine.has_twin and os.environ.get("DUALPACE_MAX_ISA") in CAPS
+    return settings.peers / (engine.environment + TWIN_ENDING * capped)
+
+
+def environment_of(engine: Engine, settings: Settings) -> dict[str, str]:
     """Return the variables of an engine's process."""
     cap = CAPS.get(os.environ.get("DUALPACE_MAX_ISA", ""), {})
+    if cap and engine.has_twin:
+        cap = cap | {"LD_PRELOAD": str(home_of(engine, settings).resolve() / "hide_avx512.so")}
     return (
         dict(os.environ)
         | cap
@@ -155,7 +169,7 @@ def run_engine(
         return [], reason
     python = Path(sys.executable)
     if engine.environment:
-        python = settings.peers / engine.environment / "bin" / "python"
+        python = home_of(engine, settings) / "bin" / "python"
     command = [python, HERE / engine.script, "--model", model_of(engine, format_, settings)]
     command += ["--format", format_, "--tokens", str(settings.tokens), "--repeats", "1"]
     command += ["--cells", ",".join(f"{cell.batch}:{cell.context}" for cell in cells)]
@@ -165,7 +179,7 @@ def run_engine(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment_of(settings),
+        env=environment_of(engine, settings),
     ) as process:
         try:
             out, errors = process.communicate(timeout=settings.limit_s)

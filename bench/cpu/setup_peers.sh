@@ -36,6 +36,10 @@ setup_openvino() {
     openvino-tokenizers==2026.4.1.0 optimum-intel==2.2.0 nncf
   # Comes along, built for another torch, and breaks imports; nothing here uses it.
   "$folder/openvino/bin/pip" uninstall --quiet --yes torchvision
+  # OpenVINO reads no variable that caps its instruction set.
+  [ -f "$folder/openvino-avx2/ready" ] || python3 "$here/peers/hide_avx512.py" \
+    "$folder/openvino" "$folder/openvino-avx2" \
+    openvino/libs/libopenvino_intel_cpu_plugin.so openvino/libs/libopenvino.so.2641
   local model weights out
   for model in $models; do
     for weights in fp32 int8; do

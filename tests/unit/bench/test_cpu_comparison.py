@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from cpu.cells import Cell, Timing
-from cpu.engines import ENGINES, OURS, Settings, run_engine
+from cpu.engines import ENGINES, OURS, Settings, environment_of, refusal, run_engine
 from cpu.limits import Limits
 from cpu.store import Store
 from cpu.targets import reached
@@ -67,6 +67,20 @@ def test_figures_of_other_circumstances_are_not_mixed_in(tmp_path: Path) -> None
     Store.open(path, HEADER)
     with pytest.raises(ValueError, match="avx512"):
         Store.open(path, HEADER | {"isa": "avx512"})
+
+
+def test_a_capped_peer_runs_in_its_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(tmp_path, "demo", tokens=4, threads=1, limit_s=1.0)
+    openvino = ENGINES["openvino-genai"]
+    (tmp_path / "openvino").mkdir()
+    (tmp_path / "openvino/ready").touch()
+    monkeypatch.delenv("DUALPACE_MAX_ISA", raising=False)
+    assert refusal(openvino, "int8", settings) == "has no model; see setup_peers.sh"
+    assert "LD_PRELOAD" not in environment_of(openvino, settings)
+    monkeypatch.setenv("DUALPACE_MAX_ISA", "avx2")
+    assert refusal(openvino, "int8", settings) == "is not set up"
+    library = environment_of(openvino, settings)["LD_PRELOAD"]
+    assert library == str(tmp_path / "openvino-avx2/hide_avx512.so")
 
 
 def test_a_peer_that_is_not_there_says_so_and_why(tmp_path: Path) -> None:

@@ -3,9 +3,10 @@
 //
 // A block of rows by one or two panels is kept in registers while the inner dimension is walked:
 // each weight is loaded and widened once for all rows of the block. The inner dimension is cut into
-// stretches whose weights stay in the first cache while all blocks of rows pass over them; while
-// the first block does, the next stretch is fetched. So weights come from memory once, whatever the
-// number of rows.
+// stretches whose weights stay in the first cache while all blocks of rows pass over them. So
+// weights come from memory once, whatever the number of rows. Each of the first blocks fetches its
+// share of the next stretch: one alone would ask for it faster than memory gives, and the others
+// would leave memory idle.
 //
 // Each element is a sum over one stretch in order, then over the stretches in order. Neither the
 // number of rows nor the thread changes a bit of it.
@@ -29,8 +30,9 @@ struct Block {
     std::int64_t x_stride;
     const T* weights;           // of the first panel
     std::int64_t panel_stride;  // from it to the second, in elements
-    const T* upcoming;
+    const T* upcoming;          // what this block is to fetch
     std::int64_t upcoming_stride;
+    std::int64_t fetch_step;  // elements of it in each step; 0: fetches nothing
     std::int64_t inputs;
     const float* scales;  // of the first panel; null: none
     std::int64_t scale_stride;
@@ -108,7 +110,7 @@ void multiply_block(const Block<M>& block) {
 #pragma GCC unroll 2
             for (int p = 0; p < kPanels; ++p)
                 __builtin_prefetch(upcoming + p * block.upcoming_stride);
-            upcoming += kElements;
+            upcoming += block.fetch_step;
         }
         multiply_step<V, M, kRows, kPanels, 0>(weights, block.panel_stride, x, row_bytes, sums);
         if constexpr (M::kSteps == 2)
@@ -119,8 +121,8 @@ void multiply_block(const Block<M>& block) {
 }
 
 template <class V, class M, int kRows, int kPanels>
-DUALPACE_INLINE void multiply_rows(const Block<M>& block, bool fetch) {
-    if (fetch) {
+DUALPACE_INLINE void multiply_rows(const Block<M>& block) {
+    if (block.fetch_step != 0) {
         multiply_block<V, M, kRows, kPanels, true>(block);
     } else {
         multiply_block<V, M, kRows, kPanels, false>(block);
@@ -129,11 +131,11 @@ DUALPACE_INLINE void multiply_rows(const Block<M>& block, bool fetch) {
 
 // Chooses the code for a number of rows, from kRows down.
 template <class V, class M, int kPanels, int kRows>
-DUALPACE_INLINE void multiply_up_to(std::int64_t rows, const Block<M>& block, bool fetch) {
+DUALPACE_INLINE void multiply_up_to(std::int64_t rows, const Block<M>& block) {
     if (rows == kRows) {
-        multiply_rows<V, M, kRows, kPanels>(block, fetch);
+        multiply_rows<V, M, kRows, kPanels>(block);
     } else if constexpr (kRows > 1) {
-        multiply_up_to<V, M, kPanels, kRows - 1>(rows, block, fetch);
+        multiply_up_to<V, M, kPanels, kRows - 1>(rows, block);
     }
 }
 
@@ -148,6 +150,15 @@ std::int64_t stretch_inputs(const MatrixView& matrix) {
     return (equal + kTileInputs - 1) / kTileInputs * kTileInputs;
 }
 
+// Among how many blocks of rows the next stretch is shared out. A power of two, so that a share is
+// a whole number of elements in each step.
+inline std::int64_t fetch_shares(std::int64_t blocks) {
+    constexpr std::int64_t kMost = 4;
+    std::int64_t shares = 1;
+    while (shares < kMost && 2 * shares <= blocks) shares *= 2;
+    return shares;
+}
+
 // All rows over one stretch of one or two panels.
 template <class V, class M, int kPanels>
 void multiply_stretch(const ProductTask& task, Block<M> block) {
@@ -155,12 +166,15 @@ void multiply_stretch(const ProductTask& task, Block<M> block) {
     constexpr int kMost = kPanels == 2 ? V::kMaxWideRows : kNarrow;
     const typename M::X* x = block.x;
     float* tile = block.tile;
-    std::int64_t blocks = (task.rows + kMost - 1) / kMost;
-    for (std::int64_t row = 0; row < task.rows; --blocks) {
-        const std::int64_t rows = (task.rows - row + blocks - 1) / blocks;
+    const std::int64_t blocks = (task.rows + kMost - 1) / kMost;
+    const std::int64_t shares = fetch_shares(blocks);
+    for (std::int64_t row = 0, index = 0; row < task.rows; ++index) {
+        const std::int64_t rows = (task.rows - row + blocks - index - 1) / (blocks - index);
         block.x = x + row * block.x_stride;
         block.tile = tile + row * kTileOutputs;
-        multiply_up_to<V, M, kPanels, kMost>(rows, block, row == 0);
+        block.fetch_step = index < shares ? M::kInputs * kPanelOutputs / shares : 0;
+        multiply_up_to<V, M, kPanels, kMost>(rows, block);
+        block.upcoming += block.inputs * kPanelOutputs / shares;
         row += rows;
     }
 }
