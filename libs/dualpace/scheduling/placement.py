@@ -223,8 +223,14 @@ class Auto(GpuOnly):
         self._low = low
 
     def admit(self, sequence: GpuSequence, view: NodeView) -> Tier | None:
-        """Choose the device while it keeps its headroom, then the host, then whatever is left."""
+        """Choose the device while it keeps its headroom, then the host, then whatever is left.
+
+        One that was called back is taken though prompts have come meanwhile: it has made no token
+        since it left the host, and would wait for as long again there.
+        """
         wanted = view.device_blocks_for(sequence.num_tokens + 1)
+        if sequence.kv_on_host and self._arrival_fits(wanted, view):
+            return Tier.GPU
         headroom = self._headroom if view.num_waiting < self._crowd else self._crowd_headroom
         if self._resident_fits(wanted, headroom, view):
             return Tier.GPU
@@ -276,6 +282,11 @@ class Auto(GpuOnly):
             if self._resident_fits(wanted, self._headroom + self._low, view):
                 return sequence
         return None
+
+    def _arrival_fits(self, wanted: int, view: NodeView) -> bool:
+        """Whether one that was called back fits without pushing others out at once."""
+        left = view.free_device_blocks - wanted
+        return view.free_device_slots > 0 and left >= self._low * view.total_device_blocks
 
     @staticmethod
     def _resident_fits(wanted: int, headroom: float, view: NodeView) -> bool:

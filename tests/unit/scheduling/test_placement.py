@@ -82,6 +82,36 @@ def test_requests_come_back_when_the_device_has_room_and_stay() -> None:
     assert moves <= 2 * 16
 
 
+def test_a_request_that_was_called_back_does_not_turn_round() -> None:
+    """It would have waited for nothing: prompts may come while it is on its way."""
+    node = crowded_node()
+    came_back: dict[int, int] = {}
+    turned_round, arrived = 0, 0
+    for iteration in range(400):
+        if iteration > 40 and iteration % 3 == 0:
+            node.submit(make_request(100 + iteration, prompt=24, new=1))
+        waiting = {s.request_id: s.num_tokens for s in node.gpu.state.waiting if s.kv_on_host}
+        came_back |= waiting
+        node.gpu_step()
+        for request_id, tokens in list(came_back.items()):
+            sequence = node.gpu.state.sequences.get(request_id)
+            if sequence is not None and sequence in node.gpu.state.away:
+                turned_round += sequence.num_tokens == tokens
+                del came_back[request_id]
+            elif sequence is None or sequence.num_tokens > tokens:
+                arrived += 1
+                del came_back[request_id]
+        while node.to_host:
+            node.deliver_to_host()
+        if iteration % 4 == 3:
+            node.host_end()
+            node.host_begin()
+        while node.to_gpu:
+            node.deliver_to_gpu()
+    assert arrived > 3
+    assert turned_round == 0
+
+
 def test_requests_on_their_way_back_count_when_more_are_called() -> None:
     """The device keeps its headroom when all of them have arrived."""
     node = crowded_node()
