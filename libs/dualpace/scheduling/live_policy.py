@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dualpace.core.assist import CLOSED, AssistTerms
+from dualpace.scheduling.cell_correction import CellCorrection
 from dualpace.scheduling.cost import NodeCosts
 from dualpace.scheduling.drift import DriftDetector
 from dualpace.scheduling.host_policy import HostShape, ProfiledHost
@@ -46,7 +47,7 @@ class CorrectedCosts(RouteCosts):
 
     def __init__(self, costs: NodeCosts, *, micro_batches: int = 2, riding: bool = True) -> None:
         super().__init__(costs, micro_batches=micro_batches, riding=riding)
-        self._plain = RouteCosts(costs, micro_batches=micro_batches, riding=riding)
+        self.plain = RouteCosts(costs, micro_batches=micro_batches, riding=riding)
         self._told = {pace: deque[float](maxlen=_WINDOW) for pace in Pace}
         self._factors = dict.fromkeys(Pace, 1.0)
 
@@ -65,9 +66,10 @@ class CorrectedCosts(RouteCosts):
             return forecast  # its parts are corrected
         return replace(forecast, host_s=forecast.host_s * self._factors[Pace.HOST])
 
-    def plain_s(self, route: Route, rows: int, kv_tokens: int, terms: AssistTerms) -> float:
-        """Return what the profile says of an iteration by itself."""
-        return self._plain.forecast(route, rows, kv_tokens, terms).host_s
+    def with_plain(self, route: Route, rows: int, kv_tokens: int, terms: AssistTerms) -> Forecast:
+        """Predict an iteration, and say what the profile says of it by itself."""
+        plain = self.plain.forecast(route, rows, kv_tokens, terms)
+        return replace(self.forecast(route, rows, kv_tokens, terms), plain_s=plain.host_s)
 
     def cpu_stage_s(self, route: Route, rows: int, kv_tokens: int) -> float:
         """What the CPU does for one micro-batch between two calls."""
@@ -140,7 +142,8 @@ class LivePolicy:
         self._costs = CorrectedCosts(
             NodeCosts(profile), micro_batches=self._micro_batches, riding=self._riding
         )
-        router = Router(self._costs, routes=self._routes, itl_target_s=self._itl_target_s)
+        self._cells = CellCorrection(self._costs.plain, self._costs)
+        router = Router(self._cells, routes=self._routes, itl_target_s=self._itl_target_s)
         self._host = ProfiledHost(self._costs, router, itl_target_s=self._itl_target_s)
         self._host.terms = self._terms
         self._drift.reset()
@@ -161,15 +164,15 @@ class LivePolicy:
         elif (probe := self._probe(shape, kv_tokens)) is not None:
             shape, reason = probe, "probe"
         self.decisions[reason] += 1
-        assert shape.forecast is not None
-        plain_s = self._costs.plain_s(shape.route, len(kv_tokens), sum(kv_tokens), self._terms)
-        return replace(shape, forecast=replace(shape.forecast, plain_s=plain_s))
+        size = len(kv_tokens), sum(kv_tokens)
+        return replace(shape, forecast=self._costs.with_plain(shape.route, *size, self._terms))
 
     def observe(self, shape: HostShape, measured_s: float) -> None:
         """Take the time that an iteration of this shape took."""
         self._clock_s += measured_s
         if shape.forecast is not None:
             self._costs.observe(shape.forecast, measured_s)
+            self._cells.observe(shape.forecast, measured_s)
             self._drift.observe(self._clock_s, shape.forecast.plain_s, measured_s)
 
     def gauges(self) -> dict[str, float]:
@@ -190,7 +193,7 @@ class LivePolicy:
         """
         assert shape.forecast is not None
         route = Route.ASSIST if shape.route is Route.HOST else Route.HOST
-        forecast = self._costs.forecast(route, len(kv_tokens), sum(kv_tokens), self._terms)
+        forecast = self._cells.forecast(route, len(kv_tokens), sum(kv_tokens), self._terms)
         known = self._costs.known(forecast.pace)
         if self._iterations % (self._probe_every if known else _PROBE_UNKNOWN) >= _ENOUGH:
             return None

@@ -8,6 +8,7 @@ away. A way is worth its price if the host tokens it gains exceed the device tok
 import enum
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 from dualpace.core.assist import AssistTerms
 from dualpace.scheduling.assist import assist_s
@@ -38,8 +39,18 @@ class Forecast:
     """In how many the batch goes."""
     pace: Pace = Pace.HOST
     """What an iteration waits for, layer by layer."""
+    rows: int = 0
+    kv_tokens: int = 0
     plain_s: float = 0.0
     """`host_s` by the profile alone, where somebody corrects, of what was chosen."""
+
+
+class Forecasts(Protocol):
+    """Predicts iterations of the host on each route."""
+
+    def forecast(self, route: Route, rows: int, kv_tokens: int, terms: AssistTerms) -> Forecast:
+        """Predict an iteration of `rows` rows over `kv_tokens` KV tokens."""
+        ...
 
 
 class RouteCosts:
@@ -58,7 +69,8 @@ class RouteCosts:
         """
         host = self._costs.host
         if route is Route.HOST:
-            return Forecast(route, host.step_s(rows, kv_tokens), 0.0)
+            host_s = host.step_s(rows, kv_tokens)
+            return Forecast(route, host_s, 0.0, rows=rows, kv_tokens=kv_tokens)
         most = min(self.micro_batches, rows)
         if terms.sweep_s > 0.0:
             return self._lent(route, most, rows, kv_tokens, terms)
@@ -88,7 +100,7 @@ class RouteCosts:
         host_s = host.step_overhead_s + layers * max(parts * cpu_s, device_s) + lap_s + last_s
         if terms.sweep_s > 0.0:
             host_s = max(host_s, gpu_s / terms.share) if terms.share > 0.0 else math.inf
-        return Forecast(route, host_s, gpu_s, parts, pace)
+        return Forecast(route, host_s, gpu_s, parts, pace, rows, kv_tokens)
 
     def _taken_s(
         self, route: Route, rows: int, alone_s: float, slack_s: float, terms: AssistTerms
@@ -132,7 +144,7 @@ class Router:
 
     def __init__(
         self,
-        costs: RouteCosts,
+        costs: Forecasts,
         *,
         routes: tuple[Route, ...] = (Route.ASSIST,),
         itl_target_s: float | None = None,
