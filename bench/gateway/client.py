@@ -118,15 +118,16 @@ async def _blocks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
 
 
 async def read_streams(
-    port: int, count: int, tokens: int, *, timed: bool = False
+    port: int, count: int, tokens: int, *, timed: bool = False, awake: bool = True
 ) -> tuple[list[Stream], float]:
     """Read streams at once; return them and the seconds it took."""
     begin = time.monotonic()
-    awake = asyncio.create_task(_stay_awake())
+    waker = asyncio.create_task(_stay_awake()) if awake else None
     streams = await asyncio.gather(
         *(read_stream(port, seed, tokens, timed=timed) for seed in range(count))
     )
-    awake.cancel()
+    if waker is not None:
+        waker.cancel()
     return list(streams), time.monotonic() - begin
 
 

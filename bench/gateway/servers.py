@@ -175,9 +175,9 @@ def main() -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     if kind == "gateway":
         app = gateway_app(pause_ms / 1000)
-        settle_garbage_collector()  # as the gateway's own entry point does
     else:
         app = bare_app(bytes.fromhex(sys.argv[4]), pause_ms / 1000)
+    settle_garbage_collector()  # as the gateway's own entry point does
     uvicorn.run(
         app,
         port=port,

@@ -3,12 +3,12 @@
     cd bench && ../.venv/bin/python -m gateway.speed
 
 Against a bare Starlette application that sends the same bytes, one chunk at a turn of its event
-loop as the stub engine makes tokens; both run on one core in uvicorn, set up as the gateway's own
-process sets it up. The ratio is what counts. Where other processes compete for the cores, the
-ratio by processor time is the better one. The clients stay awake: to wake a process that sleeps
-costs whoever writes to it, on this machine alone, and only a server that is slow enough to let
-them sleep would pay for it. For the gateway speaks that it keeps the garbage collector from
-looking at what stays, as its process does, and against it that the stub runs inside it.
+loop as the stub engine makes tokens; both run on one core, uvicorn and garbage collector set up as
+the gateway's own process sets them up. The ratio is what counts. Where other processes compete for
+the cores, the ratio by processor time is the better one. The clients stay awake, unless they are
+to sleep: to wake a process that sleeps costs whoever writes to it, on this machine alone, and only
+a server that is slow enough to let them sleep pays for that. The stub runs inside the gateway's
+process, at the gateway's cost.
 
 Prints lines for people, then one JSON object. Measured, on this machine, in one run.
 """
@@ -37,7 +37,7 @@ async def one_chunk(port: int) -> bytes:
 
 
 def throughput(
-    server: Server, streams: int, tokens: int, repeats: int
+    server: Server, streams: int, tokens: int, repeats: int, *, awake: bool = True
 ) -> tuple[list[float], float]:
     """Return chunks per second, run by run, and per second of the server's processor time.
 
@@ -46,7 +46,7 @@ def throughput(
     rates: list[float] = []
     cpu_s = 0.0
     for _ in range(repeats + 1):
-        found, seconds = asyncio.run(read_streams(server.port, streams, tokens))
+        found, seconds = asyncio.run(read_streams(server.port, streams, tokens, awake=awake))
         assert all(s.status == 200 for s in found)
         assert sum(s.chunks for s in found) == streams * tokens, "chunks were joined or lost"
         rates.append(streams * tokens / seconds)
@@ -78,13 +78,17 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=256)
     parser.add_argument("--tokens", type=int, default=64, help="of each stream")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--sleeping", action="store_true", help="clients sleep when they can")
     args = parser.parse_args()
-    result: dict[str, Any] = {"streams": args.streams, "tokens": args.tokens}
+    awake = not args.sleeping
+    result: dict[str, Any] = {"streams": args.streams, "tokens": args.tokens, "awake": awake}
     with serving("gateway") as server:
         chunk = asyncio.run(one_chunk(server.port))
-        rates, per_cpu_s = throughput(server, args.streams, args.tokens, args.repeats)
+        rates, per_cpu_s = throughput(server, args.streams, args.tokens, args.repeats, awake=awake)
     with serving("bare", chunk=chunk) as server:
-        bare, bare_per_cpu_s = throughput(server, args.streams, args.tokens, args.repeats)
+        bare, bare_per_cpu_s = throughput(
+            server, args.streams, args.tokens, args.repeats, awake=awake
+        )
     result |= {
         "gateway_chunks_per_s": round(median(rates)),
         "bare_chunks_per_s": round(median(bare)),

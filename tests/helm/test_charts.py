@@ -12,7 +12,7 @@ from dualpace.operator.model.service import ServiceSpec
 from tests.cluster.tools import CHART, CRD_CHART, find, helm
 from tests.helm.readme import text_of
 
-SERVICE = {
+SERVICE: dict[str, Any] = {
     "name": "chat",
     "spec": {"model": {"claim": {"name": "models"}}, "nodeSelector": {"pool": "gpu"}},
 }
