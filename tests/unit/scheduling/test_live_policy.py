@@ -5,8 +5,11 @@ import random
 from collections.abc import Iterable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dualpace.core.assist import CLOSED, AssistTerms
+from dualpace.scheduling.cell_correction import CellCorrection
 from dualpace.scheduling.cost import NodeCosts
 from dualpace.scheduling.host_policy import UNLIMITED, Unprofiled
 from dualpace.scheduling.live_policy import LivePolicy
@@ -120,3 +123,20 @@ def test_admission_follows_measured_times() -> None:
         policy.observe(policy.shape([1200] * 50), 2.0 * truth(Route.HOST, 50, 1200))
     assert policy.open_kv_tokens(0, 0) < 0.6 * before
     assert Unprofiled().open_kv_tokens(1000, 10**9) == UNLIMITED
+
+
+@given(ratio=st.floats(0.1, 10.0), rows=st.integers(1, 500), context=st.integers(16, 4000))
+def test_a_size_that_was_run_goes_by_its_own_outcomes_but_never_far(
+    ratio: float, rows: int, context: int
+) -> None:
+    cells = CellCorrection(TRUTH, TRUTH)
+    for route in (Route.HOST, Route.ASSIST):
+        before = cells.forecast(route, rows, rows * context, IDLE)
+        other = cells.forecast(route, 4 * rows, rows * context, IDLE)
+        told = dataclasses.replace(before, plain_s=before.host_s)
+        for hiccup in (1.0, 1.0, 30.0, 1.0, 1.0):
+            cells.observe(told, ratio * hiccup * before.host_s)
+        after = cells.forecast(route, rows, rows * context, IDLE)
+        nearest = min(max(ratio, 1 / 1.5), 1.5)
+        assert after.host_s == pytest.approx(nearest * before.host_s)
+        assert cells.forecast(route, 4 * rows, rows * context, IDLE) == other
