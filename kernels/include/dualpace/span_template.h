@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "dualpace/span/fetch.h"
 #include "dualpace/span/peak.h"
 #include "dualpace/span/scores.h"
 #include "dualpace/span/segments.h"
@@ -22,7 +23,6 @@ constexpr int kMaxHeadsAtOnce = 4;
 // Heads whose scores are held at a time.
 constexpr int kMaxBundleHeads = 8;
 constexpr int kMaxParts = kMaxBundleHeads / kMaxHeadsAtOnce;
-constexpr std::int64_t kMaxPackedHeadDim = 256;
 
 // Scores of one part.
 template <class V>
@@ -32,9 +32,9 @@ struct ScoreBuffer {
 
 template <class V, int kHeads, class T>
 void score_part(const Segment<T>& segment, const SpanTask& task, const HeadPart& heads,
-                const float* queries, const RowRange<T>& next, std::int64_t keys_before,
+                const float* queries, FetchAhead<T>& ahead, std::int64_t keys_before,
                 float* scores) {
-    score_segment<V, kHeads>(segment, task, queries, heads, next,
+    score_segment<V, kHeads>(segment, task, queries, heads, ahead,
                              scores + keys_before * padded_heads(kHeads));
 }
 
@@ -50,64 +50,14 @@ void weigh_part(const ValuePass<T>& pass) {
     weigh_values<V, kHeads, V::kColumns[kHeads - 1]>(pass, 0);
 }
 
-// A number of heads as a constant. (The library's own type could leave symbols that the linker
-// merges across levels.)
-template <int kCount>
-struct HeadCount {
-    static constexpr int value = kCount;
-};
-
 // Calls work with the number of heads as a constant.
 template <class Work>
 DUALPACE_INLINE void with_heads(std::int64_t heads, const Work& work) {
     switch (heads) {
-        case 1: work(HeadCount<1>{}); break;
-        case 2: work(HeadCount<2>{}); break;
-        case 3: work(HeadCount<3>{}); break;
-        default: work(HeadCount<4>{}); break;
-    }
-}
-
-// What is read `ahead` segments after segment `at`, where segments are counted in the order in
-// which they are read: the span's keys and values, then those of the span that comes next.
-template <class T>
-DUALPACE_INLINE RowRange<T> rows_ahead(const Span<T>& span, const SpanTask& task, int at,
-                                       int ahead) {
-    int wanted = at + ahead;
-    const SegmentList<T>* const lists[] = {&span.segments, &span.upcoming};
-    for (const SegmentList<T>* list : lists) {
-        if (wanted < 2 * list->size) {
-            const bool values = wanted >= list->size;
-            const Segment<T>& segment = list->items[values ? wanted - list->size : wanted];
-            return {segment.keys + (values ? task.value_offset : 0), segment.count};
-        }
-        wanted -= 2 * list->size;
-    }
-    return {span.segments.items[0].keys, 0};
-}
-
-// How many segments ahead memory is fetched.
-template <class T>
-DUALPACE_INLINE int segments_ahead(const SpanTask& task) {
-    const std::int64_t keys = task.block_size < kMaxSegmentKeys ? task.block_size : kMaxSegmentKeys;
-    const std::int64_t bytes = keys * task.head_dim * std::int64_t{sizeof(T)};
-    const auto ahead = static_cast<int>(kAheadBytes / bytes);
-    return ahead < 1 ? 1 : ahead;
-}
-
-// The queries of some heads in the order in which multiply_pairs wants them.
-template <class V>
-void unzip_queries(const float* query, std::int64_t heads, std::int64_t head_dim, float* unzipped) {
-    const std::int64_t stride = packed_head_dim(head_dim);
-    for (std::int64_t h = 0; h < heads; ++h, query += stride, unzipped += stride) {
-        std::int64_t d = 0;
-        for (; d + 2 * V::kLanes <= head_dim; d += 2 * V::kLanes) {
-            typename V::F halves[2];
-            V::unzip(V::load(query + d), V::load(query + d + V::kLanes), halves);
-            V::store(unzipped + d, halves[0]);
-            V::store(unzipped + d + V::kLanes, halves[1]);
-        }
-        for (; d < stride; ++d) unzipped[d] = query[d];
+        case 1: work(Count<1>{}); break;
+        case 2: work(Count<2>{}); break;
+        case 3: work(Count<3>{}); break;
+        default: work(Count<4>{}); break;
     }
 }
 
@@ -126,18 +76,12 @@ void attend_bundle(const Span<T>& span, const SpanTask& task, std::int64_t first
         }
     };
     const float* queries = task.query + first * packed_head_dim(task.head_dim);
-    alignas(64) float unzipped[kPaired<T> ? kMaxBundleHeads * kMaxPackedHeadDim : 1];
-    if constexpr (kPaired<T>) {
-        unzip_queries<V>(queries, heads, task.head_dim, unzipped);
-        queries = unzipped;
-    }
-    const int ahead = segments_ahead<T>(task);
+    FetchAhead<T> ahead(span, task, parts);
     std::int64_t before = 0;
     for (int s = 0; s < span.segments.size; ++s) {
         const Segment<T>& segment = span.segments.items[s];
-        const RowRange<T> next = rows_ahead(span, task, s, ahead);
         each_part([&](auto count, const HeadPart& which, float* scores) {
-            score_part<V, count.value>(segment, task, which, queries, next, before, scores);
+            score_part<V, count.value>(segment, task, which, queries, ahead, before, scores);
         });
         before += segment.count;
     }
@@ -147,11 +91,10 @@ void attend_bundle(const Span<T>& span, const SpanTask& task, std::int64_t first
     before = 0;
     for (int s = 0; s < span.segments.size; ++s) {
         const Segment<T>& segment = span.segments.items[s];
-        const RowRange<T> next = rows_ahead(span, task, span.segments.size + s, ahead);
         each_part([&](auto count, const HeadPart& which, float* scores) {
             weigh_part<V, count.value>(ValuePass<T>{
-                segment, next, task, which, scores + before * padded_heads(count.value), s == 0,
-                s + 1 == span.segments.size, result.acc + which.first * task.head_dim});
+                segment, ahead, task, which, scores + before * padded_heads(count.value), s == 0,
+                result.acc + which.first * task.head_dim});
         });
         before += segment.count;
     }

@@ -12,15 +12,17 @@
 namespace dualpace {
 namespace {
 
-// As attention loads them.
+// In the cheapest way there is: bfloat16 in pairs of vectors, of which one has the elements with an
+// even place and one those with an odd one. (Attention would have to put its sums in order after
+// that, and loads one vector after the other.)
 template <class V, class T>
-DUALPACE_INLINE typename V::F load_paired(const T* elements, int i) {
-    if constexpr (kPaired<T>) {
-        const T* pairs = elements + i / 2 * 2 * V::kLanes;
-        return i % 2 == 0 ? V::load_even(pairs) : V::load_odd(pairs);
-    } else {
-        return V::load(elements + i * V::kLanes);
-    }
+DUALPACE_INLINE typename V::F load_cheaply(const T* elements, int i) {
+    return V::load(elements + i * V::kLanes);
+}
+template <class V>
+DUALPACE_INLINE typename V::F load_cheaply(const BFloat16* elements, int i) {
+    const BFloat16* pairs = elements + i / 2 * 2 * V::kLanes;
+    return i % 2 == 0 ? V::load_even(pairs) : V::load_odd(pairs);
 }
 
 template <class V, int kHeads, class T>
@@ -31,11 +33,12 @@ std::int64_t multiply_cached(std::int64_t steps, float* kept) {
     for (int i = 0; i < kPeakSums; ++i) sums[i] = V::splat(static_cast<float>(i));
     const typename V::F factor = V::splat(0.5f);
     for (std::int64_t step = 0; step < steps; ++step) {
-        // As if the elements had changed: they are loaded and widened in every step.
-        asm volatile("" : : "r"(elements) : "memory");
 #pragma GCC unroll 12
         for (int i = 0; i < kPeakSums; ++i) {
-            const typename V::F v = load_paired<V>(elements, i);
+            // As if the elements had changed: they are loaded and widened in every step, and one
+            // after the other, so that registers suffice.
+            asm volatile("" : : "r"(elements) : "memory");
+            const typename V::F v = load_cheaply<V>(elements, i);
 #pragma GCC unroll 8
             for (int h = 0; h < kHeads; ++h) {
                 typename V::F& sum = sums[(i * kHeads + h) % kPeakSums];

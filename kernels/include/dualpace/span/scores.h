@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "dualpace/span/fetch.h"
 #include "dualpace/span/segments.h"
 #include "dualpace/vec/exp2.h"
 
@@ -14,95 +15,90 @@ namespace {
 
 constexpr float kMinusInfinity = -__builtin_inff();
 
-// Accumulates products over one vector of dimensions. `kHalf`: only eight of them are left.
-template <class V, int kHeads, bool kHalf, int kKeys, class T>
-DUALPACE_INLINE void multiply_dimensions(const T* const (&keys)[kKeys], const float* query,
-                                         std::int64_t query_stride, std::int64_t d,
-                                         typename V::F (&products)[V::kLanes]) {
-    typename V::F q[kHeads];
-#pragma GCC unroll 4
-    for (int h = 0; h < kHeads; ++h) q[h] = V::load(query + h * query_stride + d);
-#pragma GCC unroll 16
-    for (int j = 0; j < kKeys; ++j) {
-        const typename V::F k = load<V, kHalf>(keys[j] + d);
-#pragma GCC unroll 4
-        for (int h = 0; h < kHeads; ++h) {
-            typename V::F& product = products[j * padded_heads(kHeads) + h];
-            product = V::fma(k, q[h], product);
-        }
-    }
-}
-
-// The same over two vectors of dimensions whose elements are loaded in pairs: those with an even
-// place, then those with an odd one. So are the query's.
+// Products of some keys with each query head, [key][padded head].
 template <class V, int kHeads, int kKeys>
-DUALPACE_INLINE void multiply_pairs(const BFloat16* const (&keys)[kKeys], const float* query,
-                                    std::int64_t query_stride, std::int64_t d,
-                                    typename V::F (&products)[V::kLanes]) {
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; ++half) {
-        typename V::F q[kHeads];
+struct Products {
+    typename V::F at[kKeys * padded_heads(kHeads)];
+};
+
+// Adds the products over one vector of dimensions. `load_key(j)` is that of key j.
+template <class V, int kHeads, int kKeys, class LoadKey>
+DUALPACE_INLINE void multiply_dimensions(const LoadKey& load_key, const float* query,
+                                         std::int64_t query_stride,
+                                         Products<V, kHeads, kKeys>& products) {
+    typename V::F k[kKeys];
+#pragma GCC unroll 16
+    for (int j = 0; j < kKeys; ++j) k[j] = load_key(j);
 #pragma GCC unroll 4
-        for (int h = 0; h < kHeads; ++h)
-            q[h] = V::load(query + h * query_stride + d + half * V::kLanes);
+    for (int h = 0; h < kHeads; ++h) {
+        const typename V::F q = V::hold(V::load(query + h * query_stride));
 #pragma GCC unroll 16
         for (int j = 0; j < kKeys; ++j) {
-            const typename V::F k =
-                half == 0 ? V::load_even(keys[j] + d) : V::load_odd(keys[j] + d);
-#pragma GCC unroll 4
-            for (int h = 0; h < kHeads; ++h) {
-                typename V::F& product = products[j * padded_heads(kHeads) + h];
-                product = V::fma(k, q[h], product);
-            }
+            typename V::F& product = products.at[j * padded_heads(kHeads) + h];
+            product = V::fma(k[j], q, product);
         }
     }
 }
 
-// Scores of as many keys as fill one vector.
-template <class V, int kHeads, class T, int kKeys>
-DUALPACE_INLINE typename V::F score_keys(const T* const (&keys)[kKeys], const float* query,
-                                         std::int64_t head_dim, std::int64_t query_stride) {
-    static_assert(kKeys * padded_heads(kHeads) == V::kLanes);
-    typename V::F products[V::kLanes];
+// One vector of dimensions after the other; at the end perhaps half a vector.
+template <class V, int kHeads, int kKeys, class T>
+DUALPACE_INLINE Products<V, kHeads, kKeys> multiply_keys(const T* first, const float* query,
+                                                         std::int64_t head_dim,
+                                                         std::int64_t query_stride) {
+    Products<V, kHeads, kKeys> products;
 #pragma GCC unroll 16
-    for (int i = 0; i < V::kLanes; ++i) products[i] = V::zero();
+    for (typename V::F& product : products.at) product = V::zero();
+    const auto multiply = [&](std::int64_t d, const auto& load_key) {
+        multiply_dimensions<V, kHeads, kKeys>(load_key, query + d, query_stride, products);
+    };
     std::int64_t d = 0;
-    if constexpr (kPaired<T>) {
-        for (; d + 2 * V::kLanes <= head_dim; d += 2 * V::kLanes)
-            multiply_pairs<V, kHeads>(keys, query, query_stride, d, products);
-    }
-    for (; d + V::kLanes <= head_dim; d += V::kLanes) {
-        multiply_dimensions<V, kHeads, false>(keys, query, query_stride, d, products);
-    }
+    for (; d + V::kLanes <= head_dim; d += V::kLanes)
+        multiply(d, [&](int j) { return V::load(first + j * head_dim + d); });
     if constexpr (V::kLanes > 8) {
         if (d < head_dim)
-            multiply_dimensions<V, kHeads, true>(keys, query, query_stride, d, products);
+            multiply(d, [&](int j) { return V::load_half(first + j * head_dim + d); });
     }
-    return V::sum_each(products);
+    return products;
+}
+
+template <class V, int kHeads, int kKeys>
+DUALPACE_INLINE void store_scores(float* scores, const Products<V, kHeads, kKeys>& products) {
+    if constexpr (kKeys * padded_heads(kHeads) == V::kLanes) {
+        V::store(scores, V::sum_each(products.at));
+    } else {
+        static_assert(padded_heads(kHeads) == 4);
+#pragma GCC unroll 4
+        for (int j = 0; j < kKeys; ++j) V::store_sums(scores + 4 * j, products.at + 4 * j);
+    }
 }
 
 // Writes scores[key][padded head] for a segment, and up to a vector of garbage behind it: the last
 // step may read rows behind the last key. They are in memory, since a block's values follow its
-// keys, and their scores are overwritten. Meanwhile the part's share of `next` is fetched.
+// keys, and their scores are overwritten.
 template <class V, int kHeads, class T>
 DUALPACE_INLINE void score_segment(const Segment<T>& segment, const SpanTask& task,
                                    const float* queries, const HeadPart& heads,
-                                   const RowRange<T>& next, float* scores) {
-    constexpr int kKeys = V::kLanes / padded_heads(kHeads);
+                                   FetchAhead<T>& ahead, float* scores) {
+    constexpr int kPadded = padded_heads(kHeads);
     const std::int64_t d = task.head_dim;
     const std::int64_t query_stride = packed_head_dim(d);
     const float* query = queries + heads.first * query_stride;
-    Fetch fetch = fetch_share(next.first, next.count * d, heads.part, heads.parts,
-                              (segment.count + kKeys - 1) / kKeys);
-    for (std::int64_t j = 0; j < segment.count; j += kKeys) {
-        const T* first = segment.keys + j * d;
-        const T* keys[kKeys];
-#pragma GCC unroll 16
-        for (int i = 0; i < kKeys; ++i) keys[i] = first + i * d;
+    // As many keys as fill one vector, unless more registers are free for sums.
+    constexpr int kOneVector = V::kLanes / kPadded;
+    constexpr int kMost = kPadded == 4 ? V::kKeysOfFour : kOneVector;
+    Fetch fetch = ahead.take(segment.count * d * std::int64_t{sizeof(T)} / heads.parts,
+                             (segment.count + kMost - 1) / kMost);
+    std::int64_t j = 0;
+    const auto score_next = [&](auto keys) {
+        constexpr int kKeys = decltype(keys)::value;
         fetch.advance();
-        V::store(scores + j * padded_heads(kHeads),
-                 score_keys<V, kHeads>(keys, query, d, query_stride));
-    }
+        store_scores<V, kHeads, kKeys>(
+            scores + j * kPadded,
+            multiply_keys<V, kHeads, kKeys>(segment.keys + j * d, query, d, query_stride));
+        j += kKeys;
+    };
+    while (j + kMost <= segment.count) score_next(Count<kMost>{});
+    while (j < segment.count) score_next(Count<kOneVector>{});
 }
 
 // Combines the lanes whose index agrees modulo kPeriod and leaves the result in each of them.
@@ -115,6 +111,24 @@ DUALPACE_INLINE typename V::F fold_lanes(typename V::F v, Combine combine) {
     return v;
 }
 
+// Lane by lane, over `count` numbers in whole vectors; not one after the other, so that no maximum
+// waits for the last.
+template <class V>
+DUALPACE_INLINE typename V::F largest_of(const float* numbers, std::int64_t count) {
+    constexpr int kChains = 4;
+    typename V::F largest[kChains];
+#pragma GCC unroll 4
+    for (typename V::F& chain : largest) chain = V::load(numbers);
+    std::int64_t i = 0;
+    for (; i + kChains * V::kLanes <= count; i += kChains * V::kLanes) {
+#pragma GCC unroll 4
+        for (int c = 0; c < kChains; ++c)
+            largest[c] = V::max(largest[c], V::load(numbers + i + c * V::kLanes));
+    }
+    for (; i < count; i += V::kLanes) largest[0] = V::max(largest[0], V::load(numbers + i));
+    return V::max(V::max(largest[0], largest[1]), V::max(largest[2], largest[3]));
+}
+
 // Turns scores [keys][padded head] into weights in place; max and sum go to the first kHeads
 // entries of each.
 template <class V, int kHeads>
@@ -125,9 +139,7 @@ DUALPACE_INLINE void softmax_span(float* scores, std::int64_t keys, float* max, 
     const std::int64_t end = (used + V::kLanes - 1) / V::kLanes * V::kLanes;
     for (std::int64_t i = used; i < end; ++i) scores[i] = kMinusInfinity;
 
-    F largest = V::load(scores);
-    for (std::int64_t i = V::kLanes; i < end; i += V::kLanes)
-        largest = V::max(largest, V::load(scores + i));
+    F largest = largest_of<V>(scores, end);
     largest = fold_lanes<V, kPadded>(largest, [](F a, F b) { return V::max(a, b); });
 
     F total = V::zero();

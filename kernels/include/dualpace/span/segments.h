@@ -15,21 +15,12 @@ constexpr int kMaxSegments = kSpanKeys / 16;
 // Few enough keys that those of any usual head size stay in the first cache while every head passes
 // over them.
 constexpr std::int64_t kMaxSegmentKeys = 32;
-// How far ahead memory is fetched: long enough for it to answer, short enough to stay in the cache.
-constexpr std::int64_t kAheadBytes = std::int64_t{16} << 10;
 constexpr int kCacheLine = 64;
 
 // Keys that lie one after the other within one block.
 template <class T>
 struct Segment {
     const T* keys;
-    std::int64_t count;
-};
-
-// Keys or values to fetch while others are read.
-template <class T>
-struct RowRange {
-    const T* first;
     std::int64_t count;
 };
 
@@ -73,37 +64,6 @@ DUALPACE_INLINE void prefetch_rows(const T* rows, std::int64_t elements) {
     }
 }
 
-// Memory to fetch while something else is computed, a little with each step: fetched in one go it
-// would wait for memory while nothing is computed, and memory for computing afterwards.
-struct Fetch {
-    const char* at;
-    const char* end;
-    std::int64_t step;  // bytes with each step
-
-    // Keys and values are read once a step: they are to leave the other caches to what is not.
-    static constexpr int kRead = 0;
-    static constexpr int kOnce = 0;
-
-    DUALPACE_INLINE void advance() {
-        if (at >= end) return;
-        for (std::int64_t offset = 0; offset < step; offset += kCacheLine)
-            __builtin_prefetch(at + offset, kRead, kOnce);
-        at += step;
-    }
-};
-
-// The share `part` of `parts` of a segment's rows from `rows` on, in so many steps.
-template <class T>
-DUALPACE_INLINE Fetch fetch_share(const T* rows, std::int64_t elements, std::int64_t part,
-                                  std::int64_t parts, std::int64_t steps) {
-    const std::int64_t bytes = elements * std::int64_t{sizeof(T)};
-    const char* const first = reinterpret_cast<const char*>(rows);
-    const char* const at = first + bytes * part / parts;
-    const char* const end = first + bytes * (part + 1) / parts;
-    const std::int64_t step = (end - at + steps - 1) / steps;
-    return {at, end, step < kCacheLine ? kCacheLine : step};
-}
-
 // A span's keys and what to fetch while its values are read.
 template <class T>
 struct Span {
@@ -118,15 +78,15 @@ struct HeadPart {
     std::int64_t parts;
 };
 
+// A small number as a constant. (The library's own type could leave symbols that the linker merges
+// across levels.)
+template <int kCount>
+struct Count {
+    static constexpr int value = kCount;
+};
+
 // Distance between two keys in the score buffer: a power of two, so that a vector holds whole keys.
 constexpr int padded_heads(int heads) { return heads == 3 ? 4 : heads; }
-
-// Whether two vectors of elements are loaded as pairs of neighbours, which takes less work than
-// widening each vector.
-template <class T>
-constexpr bool kPaired = false;
-template <>
-constexpr bool kPaired<BFloat16> = true;
 
 // One vector of elements, or half of one.
 template <class V, bool kHalf, class T>

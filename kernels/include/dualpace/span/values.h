@@ -3,38 +3,37 @@
 
 #include <cstdint>
 
+#include "dualpace/span/fetch.h"
 #include "dualpace/span/segments.h"
 
 namespace dualpace {
 namespace {
 
-// Whether columns are loaded in pairs, and sums therefore are of those with an even place and of
-// those with an odd one in turn, until the span's last segment.
-template <int kColumns, bool kHalf, class T>
-constexpr bool kPairedColumns = kPaired<T> && !kHalf && kColumns % 2 == 0;
-
-template <class V, int kColumns, bool kHalf, class T>
-DUALPACE_INLINE typename V::F load_column(const T* value, int c) {
-    if constexpr (kPairedColumns<kColumns, kHalf, T>) {
-        const T* pairs = value + c / 2 * 2 * V::kLanes;
-        return c % 2 == 0 ? V::load_even(pairs) : V::load_odd(pairs);
-    } else {
-        return load<V, kHalf>(value + c * V::kLanes);
-    }
-}
-
 // Adds weight * value of one key to the sums of each head, for kColumns vectors of columns.
 template <class V, int kHeads, int kColumns, bool kHalf, class T>
 DUALPACE_INLINE void weigh_key(const T* value, const float* weights,
                                typename V::F (&sums)[kHeads][kColumns]) {
-    typename V::F weight[kHeads];
-#pragma GCC unroll 4
-    for (int h = 0; h < kHeads; ++h) weight[h] = V::splat(weights[h]);
+    // The fewer of both stay in registers beside the sums.
+    if constexpr (kColumns < kHeads) {
+        typename V::F v[kColumns];
 #pragma GCC unroll 8
-    for (int c = 0; c < kColumns; ++c) {
-        const typename V::F v = load_column<V, kColumns, kHalf>(value, c);
+        for (int c = 0; c < kColumns; ++c) v[c] = load<V, kHalf>(value + c * V::kLanes);
 #pragma GCC unroll 4
-        for (int h = 0; h < kHeads; ++h) sums[h][c] = V::fma(v, weight[h], sums[h][c]);
+        for (int h = 0; h < kHeads; ++h) {
+            const typename V::F weight = V::splat(weights[h]);
+#pragma GCC unroll 8
+            for (int c = 0; c < kColumns; ++c) sums[h][c] = V::fma(v[c], weight, sums[h][c]);
+        }
+    } else {
+        typename V::F weight[kHeads];
+#pragma GCC unroll 4
+        for (int h = 0; h < kHeads; ++h) weight[h] = V::splat(weights[h]);
+#pragma GCC unroll 8
+        for (int c = 0; c < kColumns; ++c) {
+            const typename V::F v = load<V, kHalf>(value + c * V::kLanes);
+#pragma GCC unroll 4
+            for (int h = 0; h < kHeads; ++h) sums[h][c] = V::fma(v, weight[h], sums[h][c]);
+        }
     }
 }
 
@@ -47,31 +46,15 @@ DUALPACE_INLINE void store_sum(float* to, typename V::F sum) {
     }
 }
 
-// From sums of even and odd places to sums in order.
-template <class V, int kHeads, int kColumns>
-DUALPACE_INLINE void zip_columns(typename V::F (&sums)[kHeads][kColumns]) {
-#pragma GCC unroll 4
-    for (int h = 0; h < kHeads; ++h) {
-#pragma GCC unroll 4
-        for (int c = 0; c < kColumns; c += 2) {
-            typename V::F neighbours[2];
-            V::zip(sums[h][c], sums[h][c + 1], neighbours);
-            sums[h][c] = neighbours[0];
-            sums[h][c + 1] = neighbours[1];
-        }
-    }
-}
-
 // What the passes over a segment's values share.
 template <class T>
 struct ValuePass {
     const Segment<T>& segment;
-    const RowRange<T>& next;
+    FetchAhead<T>& ahead;
     const SpanTask& task;
     const HeadPart& heads;
     const float* weights;  // of the segment's first key
     bool first_segment;
-    bool last_segment;
     float* acc;  // of the part's first head
 };
 
@@ -94,8 +77,8 @@ DUALPACE_INLINE void weigh_columns(const ValuePass<T>& pass, std::int64_t column
     const std::int64_t count = pass.segment.count;
     const T* value = pass.segment.keys + pass.task.value_offset + column;
     const float* weights = pass.weights;
-    Fetch fetch = fetch_share(pass.next.first + pass.next.count * column, pass.next.count * columns,
-                              pass.heads.part, pass.heads.parts, (count + 1) / 2);
+    Fetch fetch = pass.ahead.take(count * columns * std::int64_t{sizeof(T)} / pass.heads.parts,
+                                  (count + 1) / 2);
     const auto weigh_next = [&] {
         weigh_key<V, kHeads, kColumns, kHalf>(value, weights, sums);
         value += d;
@@ -107,9 +90,6 @@ DUALPACE_INLINE void weigh_columns(const ValuePass<T>& pass, std::int64_t column
         weigh_next();
     }
     if (count % 2 != 0) weigh_next();
-    if constexpr (kPairedColumns<kColumns, kHalf, T>) {
-        if (pass.last_segment) zip_columns<V>(sums);
-    }
 #pragma GCC unroll 4
     for (int h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 8

@@ -14,6 +14,7 @@ namespace {
 struct Avx2 {
     static constexpr int kLanes = 8;
     static constexpr int kColumns[4] = {8, 4, 4, 2};
+    static constexpr int kKeysOfFour = 3;
     static constexpr int kMaxRows = 6;
     static constexpr int kMaxPairedRows = 5;
     static constexpr int kMaxWideRows = 3;
@@ -38,6 +39,10 @@ struct Avx2 {
     static F load_odd(const BFloat16* p) {
         return _mm256_castsi256_ps(
             _mm256_and_si256(load_pairs(p), _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+    }
+    static F hold(F v) {
+        asm("" : "+x"(v));
+        return v;
     }
     static void store(float* p, F v) { _mm256_storeu_ps(p, v); }
     static void store(Half* p, F v) {
@@ -73,22 +78,16 @@ struct Avx2 {
         if constexpr (kDistance == 1) return _mm256_shuffle_ps(v, v, 0xb1);
     }
 
-    static void zip(F even, F odd, F (&neighbours)[2]) {
-        const F low = _mm256_unpacklo_ps(even, odd);
-        const F high = _mm256_unpackhi_ps(even, odd);
-        neighbours[0] = _mm256_permute2f128_ps(low, high, 0x20);
-        neighbours[1] = _mm256_permute2f128_ps(low, high, 0x31);
-    }
-    static void unzip(F first, F second, F (&halves)[2]) {
-        halves[0] = in_order(_mm256_shuffle_ps(first, second, 0x88));
-        halves[1] = in_order(_mm256_shuffle_ps(first, second, 0xdd));
-    }
-
     static F sum_each(const F (&v)[kLanes]) {
         const F low = sum_four(v[0], v[1], v[2], v[3]);
         const F high = sum_four(v[4], v[5], v[6], v[7]);
         return add(_mm256_permute2f128_ps(low, high, 0x20),
                    _mm256_permute2f128_ps(low, high, 0x31));
+    }
+    static void store_sums(float* p, const F* v) {
+        const F halves = sum_four(v[0], v[1], v[2], v[3]);
+        _mm_storeu_ps(p,
+                      _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1)));
     }
 
   private:
@@ -107,10 +106,6 @@ struct Avx2 {
         const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16);
         const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
         return _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc0), nan);
-    }
-    // From quarters 0, 2, 1, 3.
-    static F in_order(F v) {
-        return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), 0xd8));
     }
     static F sum_two(F a, F b) { return add(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)); }
     // In each half: the sums over that half of a, b, c and d.

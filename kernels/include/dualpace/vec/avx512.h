@@ -14,6 +14,7 @@ namespace {
 struct Avx512 {
     static constexpr int kLanes = 16;
     static constexpr int kColumns[4] = {8, 8, 4, 4};
+    static constexpr int kKeysOfFour = 4;
     static constexpr int kMaxRows = 12;
     static constexpr int kMaxPairedRows = 12;
     static constexpr int kMaxWideRows = 12;
@@ -39,6 +40,7 @@ struct Avx512 {
         return _mm512_castsi512_ps(_mm512_and_si512(
             _mm512_loadu_si512(p), _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
     }
+    static F hold(F v) { return v; }
     static void store(float* p, F v) { _mm512_storeu_ps(p, v); }
     static void store(Half* p, F v) {
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), to_half(v));
@@ -82,21 +84,6 @@ struct Avx512 {
         if constexpr (kDistance == 4) return _mm512_shuffle_f32x4(v, v, 0xb1);
         if constexpr (kDistance == 2) return _mm512_shuffle_ps(v, v, 0x4e);
         if constexpr (kDistance == 1) return _mm512_shuffle_ps(v, v, 0xb1);
-    }
-
-    static void zip(F even, F odd, F (&neighbours)[2]) {
-        const __m512i first =
-            _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-        const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
-        neighbours[0] = _mm512_permutex2var_ps(even, first, odd);
-        neighbours[1] = _mm512_permutex2var_ps(even, second, odd);
-    }
-    static void unzip(F first, F second, F (&halves)[2]) {
-        const __m512i even =
-            _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-        const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
-        halves[0] = _mm512_permutex2var_ps(first, even, second);
-        halves[1] = _mm512_permutex2var_ps(first, odd, second);
     }
 
     static F sum_each(const F (&v)[kLanes]) {

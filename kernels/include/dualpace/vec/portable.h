@@ -64,6 +64,9 @@ struct Portable {
         return collect([p](int i) { return widen(p[2 * i + 1]); });
     }
 
+    // The same, in a register from here on: compilers rather load a vector again for each use, and
+    // loads are what attention has least of to spare.
+    static F hold(F v) { return v; }
     static void store(float* p, F v) { std::memcpy(p, &v, sizeof v); }
     static void store(Half* p, F v) {
         narrow<kWidth>(v, [p](int i, float x) { p[i] = to_half(x); });
@@ -110,22 +113,6 @@ struct Portable {
         return collect([&v](int i) { return v[i ^ kDistance]; });
     }
 
-    // Neighbours out of those with an even and those with an odd place.
-    static void zip(F even, F odd, F (&neighbours)[2]) {
-        for (int i = 0; i < kWidth; ++i) {
-            neighbours[i / (kWidth / 2)][2 * i % kWidth] = even[i];
-            neighbours[i / (kWidth / 2)][2 * i % kWidth + 1] = odd[i];
-        }
-    }
-    // Those with an even and those with an odd place, out of neighbours.
-    static void unzip(F first, F second, F (&halves)[2]) {
-        for (int i = 0; i < kWidth; ++i) {
-            const int at = 2 * i % kWidth;
-            halves[0][i] = i < kWidth / 2 ? first[at] : second[at];
-            halves[1][i] = i < kWidth / 2 ? first[at + 1] : second[at + 1];
-        }
-    }
-
     // Lane i of the result is the sum over all lanes of v[i].
     static F sum_each(const F (&v)[kWidth]) {
         return collect([&v](int i) {
@@ -135,6 +122,13 @@ struct Portable {
             }
             return x[0];
         });
+    }
+    // Writes the sums of four vectors, each over all its lanes.
+    static void store_sums(float* p, const F* v) {
+        F all[kWidth] = {};
+        for (int i = 0; i < 4; ++i) all[i] = v[i];
+        const F sums = sum_each(all);
+        std::memcpy(p, &sums, 4 * sizeof(float));
     }
 
   private:
