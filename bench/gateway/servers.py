@@ -25,8 +25,7 @@ from starlette.routing import Route
 from dualpace.checkpoint import fetch_demo_model
 from dualpace.core.messages import TokenLogprobs
 from dualpace.core.request import Engine, FinishReason
-from dualpace.gateway.app import build_app, build_gateway
-from dualpace.gateway.backend import (
+from dualpace.gateway.engines.backend import (
     EngineState,
     GeneratedToken,
     GenerationEnd,
@@ -36,9 +35,10 @@ from dualpace.gateway.backend import (
     ScoredPrompt,
 )
 from dualpace.gateway.garbage import settle_garbage_collector
-from dualpace.gateway.http_protocol import NoUpgrades
-from dualpace.gateway.model_loading import load_model
+from dualpace.gateway.http.app import build_app, build_gateway
+from dualpace.gateway.http.http_protocol import NoUpgrades
 from dualpace.gateway.settings import GatewaySettings
+from dualpace.gateway.text.model_loading import load_model
 
 TOKEN = 1000
 MADE: dict[str, list[float]] = {}

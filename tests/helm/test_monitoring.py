@@ -14,9 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dualpace.core.clock import SystemClock
 from dualpace.core.request import Engine
-from dualpace.gateway import metric_names
-from dualpace.gateway.metrics import Metrics
-from dualpace.gateway.observer import RequestObserver
+from dualpace.gateway.telemetry import metric_names
+from dualpace.gateway.telemetry.metrics import Metrics
+from dualpace.gateway.telemetry.observer import RequestObserver
 from dualpace.testing.fake_backend import FakeBackend, always
 from tests.cluster.tools import CHART, REPOSITORY
 

@@ -13,7 +13,7 @@ from typing import Any
 from dualpace.core.errors import DualPaceError, PeerLostError
 from dualpace.core.messages import TokenLogprobs
 from dualpace.core.request import Engine, FinishReason
-from dualpace.gateway.backend import (
+from dualpace.gateway.engines.backend import (
     EngineState,
     GeneratedToken,
     GenerationEnd,

@@ -18,14 +18,14 @@ import numpy as np
 from dualpace.core.messages import HandoffCommand, HandoffEvent
 from dualpace.core.request import Engine, Request
 from dualpace.cpu_engine.engine import CpuEngine
-from dualpace.gateway.backend import (
+from dualpace.gateway.engines.backend import (
     GeneratedToken,
     GenerationEnd,
     GenerationEvent,
     GenerationStart,
 )
-from dualpace.gateway.generation import NodeGeneration
-from dualpace.gateway.running import RunningRequests
+from dualpace.gateway.engines.generation import NodeGeneration
+from dualpace.gateway.engines.running import RunningRequests
 from dualpace.gpu_engine.engine import GpuEngine
 from dualpace.ipc.arena import Arena
 from dualpace.ipc.channel import (

@@ -23,10 +23,10 @@ from tokenizers import (
 )
 
 from dualpace.checkpoint import resolve_model
-from dualpace.gateway.app import build_app, build_gateway
-from dualpace.gateway.model import ServedModel, served_model
-from dualpace.gateway.model_loading import load_model
+from dualpace.gateway.http.app import build_app, build_gateway
 from dualpace.gateway.settings import GatewaySettings
+from dualpace.gateway.text.model import ServedModel, served_model
+from dualpace.gateway.text.model_loading import load_model
 from dualpace.testing.fake_backend import FakeBackend, Script, always
 from dualpace.tracing import Tracing
 

@@ -13,10 +13,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from dualpace.core.errors import ProtocolError
 from dualpace.core.process import StopRequest
 from dualpace.core.service import service_main
-from dualpace.gateway.app import build_app, build_gateway
-from dualpace.gateway.model import ServedModel, served_model
-from dualpace.gateway.server import GatewayServer, open_admin_listener, open_listener
+from dualpace.gateway.http.app import build_app, build_gateway
+from dualpace.gateway.http.server import GatewayServer, open_admin_listener, open_listener
 from dualpace.gateway.settings import GatewaySettings
+from dualpace.gateway.text.model import ServedModel, served_model
 from dualpace.testing.fake_backend import FakeBackend, Pause, Step, always
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from dualpace.core.request import Engine
-from dualpace.gateway.backend import GenerationParams
-from dualpace.gateway.chat_template import ChatTemplate
-from dualpace.gateway.model import ServedModel, served_model
+from dualpace.gateway.engines.backend import GenerationParams
+from dualpace.gateway.text.chat_template import ChatTemplate
+from dualpace.gateway.text.model import ServedModel, served_model
 from dualpace.testing.fake_backend import Pause, Script, Start, Step, always
 from tests.unit.gateway.conftest import CORPUS, LiveServer, Serve, chunks_of, ids_of
 

@@ -1,8 +1,8 @@
 import pytest
 
 from dualpace.core.errors import CheckpointError
-from dualpace.gateway import chat_template
-from dualpace.gateway.chat_template import (
+from dualpace.gateway.text import chat_template
+from dualpace.gateway.text.chat_template import (
     ChatTemplate,
     TemplateRefusalError,
     TemplateTooLongError,

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dualpace.core.request import Engine, FinishReason, SamplingParams
-from dualpace.gateway.backend import GeneratedToken, GenerationEnd, GenerationParams
 from dualpace.gateway.choices import Choice, Finish, TextOptions, start_choices
+from dualpace.gateway.engines.backend import GeneratedToken, GenerationEnd, GenerationParams
 from dualpace.gateway.errors import ApiError
-from dualpace.gateway.model import ServedModel
 from dualpace.gateway.planning import ChoicePlan
-from dualpace.gateway.prompts import TokenizedPrompt
+from dualpace.gateway.text.model import ServedModel
+from dualpace.gateway.text.prompts import TokenizedPrompt
 from tests.unit.gateway.conftest import CORPUS, ids_of
 
 STOP = GenerationEnd(FinishReason.STOP)

@@ -6,8 +6,8 @@ import pytest
 
 from dualpace.core.messages import TokenLogprobs
 from dualpace.core.request import Engine
-from dualpace.gateway.backend import GeneratedToken, GenerationParams
-from dualpace.gateway.model import ServedModel
+from dualpace.gateway.engines.backend import GeneratedToken, GenerationParams
+from dualpace.gateway.text.model import ServedModel
 from dualpace.testing.fake_backend import FakeGeneration, Script, Step, always
 from tests.unit.gateway.conftest import CORPUS, Serve, chunks_of, ids_of
 

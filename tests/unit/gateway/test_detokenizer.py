@@ -4,8 +4,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dualpace.gateway.detokenizer import Detokenizer
-from dualpace.gateway.model import ServedModel
+from dualpace.gateway.text.detokenizer import Detokenizer
+from dualpace.gateway.text.model import ServedModel
 from tests.unit.gateway.conftest import CORPUS, ids_of
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"

@@ -4,7 +4,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.requests import Request
 
-from dualpace.gateway.direct_routes import direct_routes
+from dualpace.gateway.http.direct_routes import direct_routes
 from dualpace.testing.fake_backend import always
 from tests.unit.gateway.conftest import Serve
 
@@ -38,7 +38,7 @@ def test_answers_are_the_same_on_both_ways(
     answers = []
     for short in (True, False):
         if not short:
-            monkeypatch.setattr("dualpace.gateway.app.direct_routes", lambda app: {})
+            monkeypatch.setattr("dualpace.gateway.http.app.direct_routes", lambda app: {})
         response = serve(always(1000, EOS)).post("/v1/completions", body)
         names = {n: v for n, v in response.headers.items() if n not in {"date", "x-request-id"}}
         answer = response.json()

@@ -14,14 +14,14 @@ from dualpace.core.messages import (
     TokenLogprobs,
 )
 from dualpace.core.request import Engine, FinishReason, Request
-from dualpace.gateway.backend import (
+from dualpace.gateway.engines.backend import (
     GeneratedToken,
     GenerationEnd,
     GenerationEvent,
     GenerationStart,
     ScoredPrompt,
 )
-from dualpace.gateway.generation import NodeGeneration
+from dualpace.gateway.engines.generation import NodeGeneration
 
 FIRST = 10
 

@@ -7,16 +7,16 @@ import pytest
 
 from dualpace.core.errors import PeerLostError
 from dualpace.core.request import FinishReason, SamplingParams
-from dualpace.gateway.backend import (
+from dualpace.gateway.engines.backend import (
     GeneratedToken,
     GenerationEnd,
     GenerationEvent,
     GenerationParams,
 )
+from dualpace.gateway.engines.generation_group import GenerationGroup
 from dualpace.gateway.errors import ApiError, unavailable
-from dualpace.gateway.generation_group import GenerationGroup
 from dualpace.gateway.planning import ChoicePlan
-from dualpace.gateway.prompts import TokenizedPrompt
+from dualpace.gateway.text.prompts import TokenizedPrompt
 from dualpace.testing.fake_backend import Break, End, FakeBackend, Hold, Pause, Step, always
 
 pytestmark = pytest.mark.asyncio

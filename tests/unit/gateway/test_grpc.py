@@ -19,8 +19,8 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 from dualpace.api import ApiFailedError, AsyncClient, Client, methods
 from dualpace.api.v1 import inference_pb2 as pb
 from dualpace.core.request import FinishReason
-from dualpace.gateway.grpc_front import grpc_server
-from dualpace.gateway.model import ServedModel
+from dualpace.gateway.grpc.front import grpc_server
+from dualpace.gateway.text.model import ServedModel
 from dualpace.testing.fake_backend import Break, End, Hold, always
 from tests.unit.gateway.conftest import CORPUS, LiveServer, Serve, ids_of, wait_until
 

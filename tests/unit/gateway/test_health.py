@@ -123,7 +123,7 @@ def test_the_log_has_requests_but_no_words_of_theirs(
     assert "xyzzy" not in caplog.text
     assert shown not in caplog.text
     assert "unheard_of" in caplog.text
-    records = [r for r in caplog.records if r.name == "dualpace.gateway.middleware"]
+    records = [r for r in caplog.records if r.name == "dualpace.gateway.http.middleware"]
     assert [r.levelname for r in records if "/livez" in r.getMessage()] == ["DEBUG"]
     assert [r.levelname for r in records if "/v1/chat" in r.getMessage()] == ["INFO"]
 

@@ -10,8 +10,8 @@ import openai
 import pytest
 
 from dualpace.core.errors import SettingsError
-from dualpace.gateway import keys as module
-from dualpace.gateway.keys import KeyFile
+from dualpace.gateway.limits import keys as module
+from dualpace.gateway.limits.keys import KeyFile
 from dualpace.testing.fake_backend import always
 from tests.unit.gateway.conftest import LiveServer, Serve, wait_until
 from tests.unit.gateway.redis_server import RedisServer, needs_redis

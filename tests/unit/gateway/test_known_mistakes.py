@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dualpace.core.request import Engine, FinishReason
-from dualpace.gateway.backend import GenerationParams
-from dualpace.gateway.model import ServedModel
-from dualpace.gateway.node import NodeBackend
+from dualpace.gateway.engines.backend import GenerationParams
+from dualpace.gateway.engines.node import NodeBackend
+from dualpace.gateway.text.model import ServedModel
 from dualpace.ipc.engine_client import EngineClient
 from dualpace.testing.clock import ManualClock
 from dualpace.testing.fake_backend import End, Hold, Pause, Script, Step, always

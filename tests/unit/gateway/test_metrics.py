@@ -7,7 +7,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from dualpace.core.request import Engine, FinishReason
-from dualpace.gateway import metric_names as names
+from dualpace.gateway.telemetry import metric_names as names
 from dualpace.testing.fake_backend import End, FakeBackend, Hold, Pause, Start, always
 from tests.unit.gateway.conftest import LiveServer, Serve
 from tests.unit.gateway.vllm_names import COMMON, FAMILIES

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from dualpace.core.errors import CheckpointError
-from dualpace.gateway.model import SamplingDefaults, ServedModel, served_model
-from dualpace.gateway.model_loading import load_model
+from dualpace.gateway.text.model import SamplingDefaults, ServedModel, served_model
+from dualpace.gateway.text.model_loading import load_model
 from tests.unit.gateway.conftest import ByteFallbackTokenizer
 
 CONFIG = {

@@ -4,7 +4,7 @@ import openai
 import pytest
 
 from dualpace.core.request import FinishReason
-from dualpace.gateway.model import ServedModel
+from dualpace.gateway.text.model import ServedModel
 from dualpace.testing.fake_backend import End, FakeBackend, Hold, Pause, always
 from tests.unit.gateway.conftest import ANSWER, EOS, LiveServer, Serve, wait_until
 

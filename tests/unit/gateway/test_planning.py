@@ -3,9 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dualpace.core.request import MAX_STOP_TOKEN_IDS, LogitAdjustments
-from dualpace.gateway.backend import NodeInfo
+from dualpace.gateway.engines.backend import NodeInfo
 from dualpace.gateway.errors import ApiError
-from dualpace.gateway.model import SamplingDefaults, ServedModel, served_model
 from dualpace.gateway.planning import (
     ChoicePlan,
     Timing,
@@ -15,9 +14,10 @@ from dualpace.gateway.planning import (
     kept_tokens,
     plan_choices,
 )
-from dualpace.gateway.prompts import TokenizedPrompt
 from dualpace.gateway.protocol.chat import ChatRequest
 from dualpace.gateway.protocol.completions import CompletionRequest
+from dualpace.gateway.text.model import SamplingDefaults, ServedModel, served_model
+from dualpace.gateway.text.prompts import TokenizedPrompt
 
 TIMING = Timing(-4, 1.5, 0.1)
 INFO = NodeInfo(max_model_len=100, vocab_size=1000, max_request_bytes=1 << 16)

@@ -8,9 +8,14 @@ import pytest_asyncio
 from tokenizers import processors
 
 from dualpace.gateway.errors import ApiError
-from dualpace.gateway.model import ServedModel, served_model
-from dualpace.gateway.prompts import ChatOptions, EncodingOptions, PromptBuilder, TokenizedPrompt
 from dualpace.gateway.protocol.chat import ChatMessage
+from dualpace.gateway.text.model import ServedModel, served_model
+from dualpace.gateway.text.prompts import (
+    ChatOptions,
+    EncodingOptions,
+    PromptBuilder,
+    TokenizedPrompt,
+)
 from tests.unit.gateway.conftest import ByteFallbackTokenizer
 
 pytestmark = pytest.mark.asyncio

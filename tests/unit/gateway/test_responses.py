@@ -12,9 +12,9 @@ from pydantic import BaseModel, TypeAdapter
 
 from dualpace.core.request import FinishReason
 from dualpace.gateway.choices import Delta, IndexedCall
-from dualpace.gateway.model import ServedModel
 from dualpace.gateway.replies.common import ReplyOptions
 from dualpace.gateway.replies.response_items import OutputItems
+from dualpace.gateway.text.model import ServedModel
 from dualpace.gateway.tools.calls import ToolCall
 from dualpace.testing.fake_backend import End, Pause, always
 from tests.unit.gateway.conftest import ANSWER, EOS, LiveServer, Serve, ids_of

@@ -15,8 +15,8 @@ from dualpace.core.messages import (
     TokenEvent,
 )
 from dualpace.core.request import Engine, FinishReason, Request
-from dualpace.gateway.generation import NodeGeneration
-from dualpace.gateway.running import RunningRequests
+from dualpace.gateway.engines.generation import NodeGeneration
+from dualpace.gateway.engines.running import RunningRequests
 from dualpace.testing.clock import ManualClock
 
 GATEWAY = 7

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualpace.gateway.stop_strings import StopMatcher, StopStrings
+from dualpace.gateway.text.stop_strings import StopMatcher, StopStrings
 
 # Few characters, so that stop strings overlap themselves, each other and the text.
 TEXT = st.text("ab\né👩‍", max_size=40)

@@ -10,7 +10,7 @@ import pytest
 
 from dualpace.core.errors import PeerLostError
 from dualpace.core.request import FinishReason
-from dualpace.gateway.model import ServedModel
+from dualpace.gateway.text.model import ServedModel
 from dualpace.testing.fake_backend import Break, Burst, End, Hold, Pause, Step, always
 from tests.unit.gateway.conftest import Serve, chunks_of, ids_of, sse_data, wait_until
 

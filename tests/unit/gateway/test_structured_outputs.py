@@ -9,7 +9,7 @@ import pytest
 from llguidance import LLMatcher, LLTokenizer
 
 from dualpace.core.request import FinishReason
-from dualpace.gateway.model import ServedModel
+from dualpace.gateway.text.model import ServedModel
 from dualpace.testing.fake_backend import End, always
 from tests.unit.gateway.conftest import LiveServer, Serve, chunks_of, ids_of
 

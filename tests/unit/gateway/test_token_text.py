@@ -2,8 +2,8 @@ import pytest
 from tokenizers import Tokenizer, decoders, models
 
 from dualpace.core.errors import CheckpointError
-from dualpace.gateway.model import ServedModel
-from dualpace.gateway.token_text import read_token_text
+from dualpace.gateway.text.model import ServedModel
+from dualpace.gateway.text.token_text import read_token_text
 from tests.unit.gateway.conftest import ByteFallbackTokenizer
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llguidance import LLMatcher, LLTokenizer
 
-from dualpace.gateway.model import ServedModel
 from dualpace.gateway.protocol.tools import Function, Tool
+from dualpace.gateway.text.model import ServedModel
 from dualpace.gateway.tools.calls import CallParser, Piece, ToolCall
 from dualpace.gateway.tools.dialect import HERMES, LLAMA3, Dialect, dialect_named
 from dualpace.gateway.tools.hermes import CLOSE, OPEN

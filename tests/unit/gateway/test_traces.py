@@ -12,8 +12,8 @@ from dualpace.api.v1 import inference_pb2 as pb
 from dualpace.core.logs import JsonFormatter
 from dualpace.core.request import FinishReason
 from dualpace.core.trace_context import current_trace
-from dualpace.gateway.backend import GenerationParams
-from dualpace.gateway.model import ServedModel
+from dualpace.gateway.engines.backend import GenerationParams
+from dualpace.gateway.text.model import ServedModel
 from dualpace.testing.fake_backend import End, Pause, Step, always
 from dualpace.testing.otlp_collector import CollectedSpan, Collector, http_collector
 from dualpace.tracing import Tracing, open_tracing
@@ -163,7 +163,7 @@ def test_engines_and_logs_hear_of_the_trace(
         def emit(self, record: logging.LogRecord) -> None:
             lines.append(JsonFormatter("gateway").format(record))
 
-    logger = logging.getLogger("dualpace.gateway.middleware")
+    logger = logging.getLogger("dualpace.gateway.http.middleware")
     handler = Lines()
     logger.addHandler(handler)
     caplog.set_level(logging.INFO, logger.name)

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from starlette.types import Message, Receive
 
-from dualpace.gateway.disconnect import while_connected
 from dualpace.gateway.errors import ClientDisconnectedError
+from dualpace.gateway.http.disconnect import while_connected
 
 pytestmark = pytest.mark.asyncio
 

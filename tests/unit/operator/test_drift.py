@@ -7,7 +7,7 @@ import aiohttp.web
 import pytest
 
 from dualpace.core.request import Engine
-from dualpace.gateway.metrics import Metrics
+from dualpace.gateway.telemetry.metrics import Metrics
 from dualpace.operator import names
 from dualpace.operator.drift import DriftWatch, fetch_page, wants_profile
 from dualpace.operator.store import Store

@@ -57,7 +57,7 @@ def test_a_protocol_that_is_not_spoken_is_named() -> None:
 
 def test_what_makes_spans_is_not_imported_where_none_are_wanted() -> None:
     code = (
-        "import sys, dualpace.gateway.request_trace, dualpace.tracing\n"
+        "import sys, dualpace.gateway.telemetry.request_trace, dualpace.tracing\n"
         "with dualpace.tracing.open_tracing('gateway', {}): pass\n"
         "print([m for m in sys.modules if m.startswith(('opentelemetry.sdk.trace', "
         "'opentelemetry.exporter'))])"

@@ -8,14 +8,14 @@ from pathlib import Path
 from dualpace.core.clock import SystemClock
 from dualpace.core.process import StopRequest
 from dualpace.core.service import service_main
-from dualpace.gateway.app import build_app, build_gateway
-from dualpace.gateway.backend import Backend
+from dualpace.gateway.engines.backend import Backend
+from dualpace.gateway.engines.node import NodeBackend
 from dualpace.gateway.garbage import settle_garbage_collector
-from dualpace.gateway.model import ServedModel
-from dualpace.gateway.model_loading import load_model
-from dualpace.gateway.node import NodeBackend
-from dualpace.gateway.server import GatewayServer, open_admin_listener, open_listener
+from dualpace.gateway.http.app import build_app, build_gateway
+from dualpace.gateway.http.server import GatewayServer, open_admin_listener, open_listener
 from dualpace.gateway.settings import GatewaySettings
+from dualpace.gateway.text.model import ServedModel
+from dualpace.gateway.text.model_loading import load_model
 from dualpace.ipc.rpc import CPU_SOCKET, GPU_SOCKET
 from dualpace.pinning import pin_process
 from dualpace.tracing import open_tracing

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from dualpace.core.messages import TokenLogprobs
 from dualpace.core.request import Engine, FinishReason
-from dualpace.gateway.backend import GeneratedToken, GenerationEnd, ScoredPrompt
-from dualpace.gateway.detokenizer import Detokenizer
+from dualpace.gateway.engines.backend import GeneratedToken, GenerationEnd, ScoredPrompt
 from dualpace.gateway.errors import invalid, server_error
 from dualpace.gateway.planning import ChoicePlan
-from dualpace.gateway.stop_strings import StopMatcher, StopStrings
-from dualpace.gateway.token_text import TokenText
+from dualpace.gateway.text.detokenizer import Detokenizer
+from dualpace.gateway.text.stop_strings import StopMatcher, StopStrings
+from dualpace.gateway.text.token_text import TokenText
 from dualpace.gateway.tools.calls import CallParser, ToolCall
 
 

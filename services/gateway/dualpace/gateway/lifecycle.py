@@ -5,9 +5,9 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dualpace.gateway.backend import Backend, NodeInfo
+from dualpace.gateway.engines.backend import Backend, NodeInfo
+from dualpace.gateway.engines.generation_group import GenerationGroup
 from dualpace.gateway.errors import unavailable
-from dualpace.gateway.generation_group import GenerationGroup
 
 log = logging.getLogger(__name__)
 

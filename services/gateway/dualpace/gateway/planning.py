@@ -11,15 +11,15 @@ from dualpace.core.request import (
     SamplingParams,
 )
 from dualpace.core.trace_context import TraceContext
-from dualpace.gateway.backend import GenerationParams, NodeInfo
+from dualpace.gateway.engines.backend import GenerationParams, NodeInfo
 from dualpace.gateway.errors import context_length_exceeded, invalid, shorten
-from dualpace.gateway.model import SamplingDefaults, ServedModel
-from dualpace.gateway.output_grammar import OutputGrammar
-from dualpace.gateway.prompts import TokenizedPrompt
 from dualpace.gateway.protocol.chat import ChatRequest
 from dualpace.gateway.protocol.completions import CompletionRequest
 from dualpace.gateway.protocol.generation import GenerationRequest
 from dualpace.gateway.random_ids import random_bits
+from dualpace.gateway.text.model import SamplingDefaults, ServedModel
+from dualpace.gateway.text.output_grammar import OutputGrammar
+from dualpace.gateway.text.prompts import TokenizedPrompt
 from dualpace.ipc.codec import encoded_size
 
 _GREEDY_BELOW = 1e-5

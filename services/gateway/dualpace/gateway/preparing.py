@@ -7,10 +7,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from dualpace.gateway.chat_template import ChatTemplate
 from dualpace.gateway.choices import Choice, TextOptions, start_choices
 from dualpace.gateway.errors import invalid
-from dualpace.gateway.output_grammar import OutputGrammar, call_grammar, output_grammar
+from dualpace.gateway.limits.urgency import Urgency
 from dualpace.gateway.planning import (
     ChoicePlan,
     Timing,
@@ -20,13 +19,14 @@ from dualpace.gateway.planning import (
     kept_tokens,
     plan_choices,
 )
-from dualpace.gateway.prompts import ChatOptions, EncodingOptions
 from dualpace.gateway.protocol.chat import ChatRequest
 from dualpace.gateway.protocol.completions import CompletionRequest
 from dualpace.gateway.protocol.generation import GenerationRequest
 from dualpace.gateway.serving import Gateway
+from dualpace.gateway.text.chat_template import ChatTemplate
+from dualpace.gateway.text.output_grammar import OutputGrammar, call_grammar, output_grammar
+from dualpace.gateway.text.prompts import ChatOptions, EncodingOptions
 from dualpace.gateway.tools.dialect import Dialect
-from dualpace.gateway.urgency import Urgency
 
 T = TypeVar("T")
 

@@ -11,10 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dualpace.core.clock import Clock
-from dualpace.gateway.admission import AdmissionQueue
 from dualpace.gateway.choices import Choice, Delta, prompt_lengths
-from dualpace.gateway.deadline import Deadlines, client_timeout_s
-from dualpace.gateway.disconnect import while_connected
+from dualpace.gateway.engines.generation_group import GenerationGroup
 from dualpace.gateway.errors import (
     ApiError,
     ClientDisconnectedError,
@@ -22,21 +20,23 @@ from dualpace.gateway.errors import (
     json_response,
     model_not_found,
 )
-from dualpace.gateway.generation_group import GenerationGroup
-from dualpace.gateway.json_body import read_json_object
-from dualpace.gateway.keys import KeyFile
+from dualpace.gateway.http.disconnect import while_connected
+from dualpace.gateway.http.json_body import read_json_object
+from dualpace.gateway.http.sse import EventStream
 from dualpace.gateway.lifecycle import Lifecycle
-from dualpace.gateway.metering import Meter, Metering
-from dualpace.gateway.metrics import Metrics
-from dualpace.gateway.model import ServedModel
-from dualpace.gateway.observer import RequestObserver
-from dualpace.gateway.presentation import Presentation
-from dualpace.gateway.prompts import PromptBuilder
-from dualpace.gateway.request_trace import request_trace
+from dualpace.gateway.limits.admission import AdmissionQueue
+from dualpace.gateway.limits.deadline import Deadlines, client_timeout_s
+from dualpace.gateway.limits.keys import KeyFile
+from dualpace.gateway.limits.metering import Meter, Metering
+from dualpace.gateway.limits.urgency import Urgency, urgency_of
+from dualpace.gateway.replies.presentation import Presentation
 from dualpace.gateway.settings import GatewaySettings
-from dualpace.gateway.sse import EventStream
+from dualpace.gateway.telemetry.metrics import Metrics
+from dualpace.gateway.telemetry.observer import RequestObserver
+from dualpace.gateway.telemetry.request_trace import request_trace
+from dualpace.gateway.text.model import ServedModel
+from dualpace.gateway.text.prompts import PromptBuilder
 from dualpace.gateway.uptake import Show, Uptake
-from dualpace.gateway.urgency import Urgency, urgency_of
 from dualpace.tracing import Tracing
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ from dualpace.core.errors import SettingsError
 from dualpace.core.request import MAX_TARGET_S
 from dualpace.core.service import ServiceSettings
 from dualpace.core.settings import require, setting
+from dualpace.gateway.limits.urgency import objectives_from_text
 from dualpace.gateway.tools.dialect import DIALECT_NAMES
-from dualpace.gateway.urgency import objectives_from_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

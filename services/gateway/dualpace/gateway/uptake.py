@@ -7,17 +7,17 @@ waits for nothing, and knows neither how events come nor where the answer goes.
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from dualpace.gateway.admission import Waiting
-from dualpace.gateway.backend import (
+from dualpace.gateway.choices import Choice, Delta
+from dualpace.gateway.engines.backend import (
     GeneratedToken,
     GenerationEnd,
     GenerationEvent,
     GenerationStart,
 )
-from dualpace.gateway.choices import Choice, Delta
-from dualpace.gateway.deadline import FirstToken
-from dualpace.gateway.generation_group import GenerationGroup
-from dualpace.gateway.observer import RequestObserver
+from dualpace.gateway.engines.generation_group import GenerationGroup
+from dualpace.gateway.limits.admission import Waiting
+from dualpace.gateway.limits.deadline import FirstToken
+from dualpace.gateway.telemetry.observer import RequestObserver
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from dualpace.core.request import Engine
 from dualpace.gateway.choices import Choice, ChosenToken, Delta
 from dualpace.gateway.random_ids import random_id
-from dualpace.gateway.token_text import TokenText
+from dualpace.gateway.text.token_text import TokenText
 
 _LEAST_LOGPROB = -9999.0
 """Stands for minus infinity, which JSON does not have."""

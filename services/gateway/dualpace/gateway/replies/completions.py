@@ -5,8 +5,6 @@ from typing import Any
 
 from dualpace.core.messages import TokenLogprobs
 from dualpace.gateway.choices import Choice, ChosenToken, Delta
-from dualpace.gateway.detokenizer import text_offsets
-from dualpace.gateway.prompts import TokenizedPrompt
 from dualpace.gateway.replies.common import (
     ReplyOptions,
     ending,
@@ -16,6 +14,8 @@ from dualpace.gateway.replies.common import (
     prompt_logprobs,
     token_ids,
 )
+from dualpace.gateway.text.detokenizer import text_offsets
+from dualpace.gateway.text.prompts import TokenizedPrompt
 
 
 class CompletionReply:

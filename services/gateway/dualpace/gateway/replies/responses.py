@@ -5,12 +5,12 @@ from typing import Any
 
 from dualpace.gateway.choices import Choice, Delta
 from dualpace.gateway.errors import ApiError
+from dualpace.gateway.http.sse import named_frame
 from dualpace.gateway.protocol.responses import ResponsesRequest, TextFormat
+from dualpace.gateway.protocol.responses_as_chat import own_error
 from dualpace.gateway.protocol.tools import NAMED
 from dualpace.gateway.replies.common import ReplyOptions, extras, usage_of
 from dualpace.gateway.replies.response_items import Event, OutputItems
-from dualpace.gateway.responses_as_chat import own_error
-from dualpace.gateway.sse import named_frame
 
 
 class ResponsePresentation:

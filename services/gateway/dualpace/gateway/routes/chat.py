@@ -4,10 +4,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dualpace.gateway.preparing import Preparation, chat_logprobs
+from dualpace.gateway.protocol.validation import parse_chat
 from dualpace.gateway.replies.chat import ChatReply
 from dualpace.gateway.routes.generation import job_for, reply_options
 from dualpace.gateway.serving import Exchange, Gateway
-from dualpace.gateway.validation import parse_chat
 
 
 async def chat_completions(gateway: Gateway, http_request: Request) -> Response:

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from dualpace.gateway.choices import Choice
-from dualpace.gateway.chunks import Chunks
+from dualpace.gateway.limits.urgency import Urgency
 from dualpace.gateway.protocol.generation import GenerationRequest, StreamOptions
+from dualpace.gateway.replies.chunks import Chunks
 from dualpace.gateway.replies.common import Reply, ReplyOptions, new_id
 from dualpace.gateway.serving import Gateway, Job
-from dualpace.gateway.urgency import Urgency
 
 
 def reply_options(

@@ -5,8 +5,8 @@ from importlib.metadata import PackageNotFoundError, version
 from starlette.responses import Response
 
 from dualpace.gateway.errors import error_response, json_response, unavailable
-from dualpace.gateway.metrics import CONTENT_TYPE
 from dualpace.gateway.serving import Gateway
+from dualpace.gateway.telemetry.metrics import CONTENT_TYPE
 
 
 def live() -> Response:

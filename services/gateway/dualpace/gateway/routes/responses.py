@@ -4,11 +4,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dualpace.gateway.preparing import Preparation, chat_logprobs
+from dualpace.gateway.protocol.responses_as_chat import chat_body, in_own_words
+from dualpace.gateway.protocol.validation import parse_chat, parse_responses
 from dualpace.gateway.replies.responses import ResponsePresentation
-from dualpace.gateway.responses_as_chat import chat_body, in_own_words
 from dualpace.gateway.routes.generation import reply_options
 from dualpace.gateway.serving import Exchange, Gateway, Job
-from dualpace.gateway.validation import parse_chat, parse_responses
 
 
 async def responses(gateway: Gateway, http_request: Request) -> Response:

@@ -1,0 +1,1 @@
+"""Between text and tokens: templates, prompts, detokenization, forms of the output."""
