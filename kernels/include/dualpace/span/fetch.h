@@ -13,8 +13,9 @@
 namespace dualpace {
 namespace {
 
-// Long enough for memory to answer while the rows in between are computed with; short enough for
-// the first cache, and not a whole number of pages, whose lines would take each other's places.
+// Long enough for memory to answer while the rows in between are computed with, short enough for
+// the first cache. In a plain read of shuffled blocks this came nearest to a read in order; whole
+// pages did worse.
 constexpr std::int64_t kLeadBytes = std::int64_t{6} << 10;
 // The first part of several reads its rows sooner than they are computed with on the whole.
 constexpr std::int64_t kMoreLeadBytes = std::int64_t{4} << 10;  // for each further part
