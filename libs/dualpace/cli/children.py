@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,18 +44,30 @@ class Child:
 
 
 class Lifeline:
-    """A pipe whose writing end only the supervisor has.
+    """A pipe whose writing end only its maker has.
 
     Its closing tells every child that it died.
     """
 
     def __init__(self) -> None:
-        self.read_fd, self._write_fd = os.pipe()
+        self.read_fd, write_fd = os.pipe()
+        self._open = [self.read_fd, write_fd]
 
     def close(self) -> None:
         """Let go of both ends."""
-        os.close(self.read_fd)
-        os.close(self._write_fd)
+        while self._open:
+            os.close(self._open.pop())
+
+
+def stop_with(fd: int) -> None:
+    """Let this process have a SIGTERM when the other end of a pipe closes."""
+
+    def watch() -> None:
+        while os.read(fd, 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="lifeline", daemon=True).start()
 
 
 def start_child(

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from dualpace.checkpoint import resolve_model
-from dualpace.cli.children import Child, Hurry, Lifeline, start_child, stop_in_order
+from dualpace.cli.children import Child, Hurry, Lifeline, start_child, stop_in_order, stop_with
 from dualpace.cli.cores import core_plan
 from dualpace.cli.restarts import WINDOW_S, Restarts
 from dualpace.cli.run_directory import RunDirectory
@@ -94,6 +94,8 @@ class _Node:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves SIGHUP
                 signal.signal(number, self._on_signal)
+        if self._settings.lifeline_fd is not None:
+            stop_with(self._settings.lifeline_fd)
         try:
             _say(f"DualPace {version('dualpace')}: loading {self._model.name}")
             for service in MODULES:

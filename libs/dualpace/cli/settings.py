@@ -68,6 +68,10 @@ class ServeSettings:
         choices=("debug", "info", "warning", "error"),
     )
     log_json: bool = setting("Log one JSON object a line.", default=False)
+    lifeline_fd: int | None = setting(
+        "File descriptor of a pipe whose closing stops the node: for programs that start one.",
+        default=None,
+    )
 
     def __post_init__(self) -> None:
         require(0 <= self.port < 1 << 16, f"port: {self.port} is not in 0..65535")

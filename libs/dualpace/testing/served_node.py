@@ -16,6 +16,8 @@ import httpx2
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
+from dualpace.cli.children import Lifeline
+
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _START_S = 120.0
 _STOP_S = 60.0
@@ -32,9 +34,12 @@ class ServedNode:
         env: Mapping[str, str] = _NOTHING,
     ) -> None:
         _heed_interrupts()
+        self._lifeline = Lifeline()
+        lifeline_fd = self._lifeline.read_fd
         command = [sys.executable, "-m", "dualpace.cli", "serve", f"--model={model}"]
         self.process = subprocess.Popen(  # noqa: S603 - our own command, no shell
-            [*command, "--port=0", f"--shm-dir={shm_dir}", *flags],
+            [*command, "--port=0", f"--shm-dir={shm_dir}", f"--lifeline-fd={lifeline_fd}", *flags],
+            pass_fds=(lifeline_fd,),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -85,7 +90,16 @@ class ServedNode:
     def stop(self, number: int = signal.SIGINT) -> int:
         """Stop the node as Ctrl-C does, and return its exit status."""
         self.process.send_signal(number)
+        return self._ended()
+
+    def let_go(self) -> int:
+        """Let the node stop as if whoever started it had died, and return its exit status."""
+        self._lifeline.close()
+        return self._ended()
+
+    def _ended(self) -> int:
         status = self.process.wait(_STOP_S)
+        self._lifeline.close()
         self._reader.join(10)
         assert self.process.stdout is not None
         self.process.stdout.close()
