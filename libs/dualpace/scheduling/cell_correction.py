@@ -32,13 +32,13 @@ class CellCorrection:
     def forecast(self, route: Route, rows: int, kv_tokens: int, terms: AssistTerms) -> Forecast:
         """Predict an iteration of `rows` rows over `kv_tokens` KV tokens."""
         corrected = self._corrected.forecast(route, rows, kv_tokens, terms)
+        plain_s = self._profile.forecast(route, rows, kv_tokens, terms).host_s
+        host_s = stages_s = corrected.host_s
         told = self._told.get(_cell(route, rows, kv_tokens), ())
-        if len(told) < _ENOUGH:
-            return corrected
-        plain = self._profile.forecast(route, rows, kv_tokens, terms)
-        own_s = plain.host_s * statistics.median(told)
-        nearest_s = min(max(own_s, corrected.host_s / _FAR), corrected.host_s * _FAR)
-        return replace(corrected, host_s=nearest_s)
+        if len(told) >= _ENOUGH:
+            own_s = plain_s * statistics.median(told)
+            host_s = min(max(own_s, stages_s / _FAR), stages_s * _FAR)
+        return replace(corrected, host_s=host_s, plain_s=plain_s, stages_s=stages_s)
 
     def observe(self, forecast: Forecast, measured_s: float) -> None:
         """Take what came of an iteration; `plain_s` of its forecast is what the profile said."""

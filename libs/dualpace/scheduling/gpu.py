@@ -57,9 +57,9 @@ class GpuScheduler:
         self._placement = placement
         self._pacing = FullSpeed() if pacing is None else pacing
         self._blocked = False
-        self._crowding = 0.0
-        """In which share of late iterations a request found no room."""
         """Whether the last iteration left a request waiting for want of room."""
+        self._crowding = 0.0
+        """In which share of late iterations one did."""
         self._prompt_tokens = 0
         """Computed in the last iteration."""
 

@@ -66,11 +66,6 @@ class CorrectedCosts(RouteCosts):
             return forecast  # its parts are corrected
         return replace(forecast, host_s=forecast.host_s * self._factors[Pace.HOST])
 
-    def with_plain(self, route: Route, rows: int, kv_tokens: int, terms: AssistTerms) -> Forecast:
-        """Predict an iteration, and say what the profile says of it by itself."""
-        plain = self.plain.forecast(route, rows, kv_tokens, terms)
-        return replace(self.forecast(route, rows, kv_tokens, terms), plain_s=plain.host_s)
-
     def cpu_stage_s(self, route: Route, rows: int, kv_tokens: int) -> float:
         """What the CPU does for one micro-batch between two calls."""
         factor = self._factors[Pace.HOST] * self._factors[Pace.ATTENTION]
@@ -85,11 +80,11 @@ class CorrectedCosts(RouteCosts):
         return super().link_s(rows) * self._factors[Pace.DEVICE]
 
     def observe(self, forecast: Forecast, measured_s: float) -> None:
-        """Take what came of a forecast."""
-        if forecast.host_s <= 0.0 or math.isinf(forecast.host_s):
+        """Take what came of a forecast; `stages_s` of it is what was predicted here."""
+        if forecast.stages_s <= 0.0 or math.isinf(forecast.stages_s):
             return
         pace = forecast.pace
-        told = self._factors[pace] * measured_s / forecast.host_s
+        told = self._factors[pace] * measured_s / forecast.stages_s
         self._told[pace].append(min(max(told, 1 / _BOUND), _BOUND))
         if self.known(pace):
             self._factors[pace] = statistics.median(self._told[pace])
@@ -164,8 +159,7 @@ class LivePolicy:
         elif (probe := self._probe(shape, kv_tokens)) is not None:
             shape, reason = probe, "probe"
         self.decisions[reason] += 1
-        size = len(kv_tokens), sum(kv_tokens)
-        return replace(shape, forecast=self._costs.with_plain(shape.route, *size, self._terms))
+        return shape
 
     def observe(self, shape: HostShape, measured_s: float) -> None:
         """Take the time that an iteration of this shape took."""

@@ -42,7 +42,9 @@ class Forecast:
     rows: int = 0
     kv_tokens: int = 0
     plain_s: float = 0.0
-    """`host_s` by the profile alone, where somebody corrects, of what was chosen."""
+    """`host_s` by the profile alone, where somebody corrects."""
+    stages_s: float = 0.0
+    """`host_s` by corrected stage times alone, where sizes of batch are corrected, too."""
 
 
 class Forecasts(Protocol):
