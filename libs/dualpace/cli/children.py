@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,17 +56,6 @@ class Lifeline:
         """Let go of both ends."""
         while self._open:
             os.close(self._open.pop())
-
-
-def stop_with(fd: int) -> None:
-    """Let this process have a SIGTERM when the other end of a pipe closes."""
-
-    def watch() -> None:
-        while os.read(fd, 4096):
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, name="lifeline", daemon=True).start()
 
 
 def start_child(

@@ -16,14 +16,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 from dualpace.checkpoint import resolve_model
-from dualpace.cli.children import Child, Hurry, Lifeline, start_child, stop_in_order, stop_with
+from dualpace.cli.children import Child, Hurry, Lifeline, start_child, stop_in_order
 from dualpace.cli.cores import core_plan
 from dualpace.cli.restarts import WINDOW_S, Restarts
 from dualpace.cli.run_directory import RunDirectory
 from dualpace.cli.services import MODULES, check_environment, service_flags, termination_log
 from dualpace.cli.settings import ServeSettings
 from dualpace.core.errors import DualPaceError
-from dualpace.core.process import EXIT_SETTINGS
+from dualpace.core.process import EXIT_SETTINGS, watch_lifeline
 from dualpace.core.settings import parse_settings
 from dualpace.core.sockets import listen_tcp
 
@@ -95,7 +95,8 @@ class _Node:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves SIGHUP
                 signal.signal(number, self._on_signal)
         if self._settings.lifeline_fd is not None:
-            stop_with(self._settings.lifeline_fd)
+            pid = os.getpid()
+            watch_lifeline(self._settings.lifeline_fd, lambda: os.kill(pid, signal.SIGTERM))
         try:
             _say(f"DualPace {version('dualpace')}: loading {self._model.name}")
             for service in MODULES:

@@ -73,13 +73,18 @@ class StopRequest:
 
     def watch_lifeline(self, fd: int) -> None:
         """Stop at once when the other end of a pipe closes, however its holder died."""
+        watch_lifeline(fd, lambda: self.request("the supervisor is gone", urgent=True))
 
-        def watch() -> None:
-            while os.read(fd, 4096):
-                pass
-            self.request("the supervisor is gone", urgent=True)
 
-        threading.Thread(target=watch, name="lifeline", daemon=True).start()
+def watch_lifeline(fd: int, closed: Callable[[], None]) -> None:
+    """Call `closed`, in a thread of its own, once the other end of a pipe has closed."""
+
+    def watch() -> None:
+        while os.read(fd, 4096):
+            pass
+        closed()
+
+    threading.Thread(target=watch, name="lifeline", daemon=True).start()
 
 
 def run_service(service: str, work: Callable[[], None], termination_log: str | None = None) -> int:
