@@ -70,7 +70,7 @@ void attend_bundle(const Span<T>& span, const SpanTask& task, std::int64_t first
     const auto first_of = [&](std::int64_t part) { return heads * part / parts; };
     const auto each_part = [&](const auto& work) {
         for (std::int64_t part = 0; part < parts; ++part) {
-            const HeadPart which{first_of(part), part, parts};
+            const HeadPart which{first_of(part), parts};
             with_heads(first_of(part + 1) - first_of(part),
                        [&](auto count) { work(count, which, buffers[part].scores); });
         }

@@ -74,7 +74,6 @@ struct Span {
 // Query heads that are taken at once, of `parts` such parts of those that share a kv head.
 struct HeadPart {
     std::int64_t first;
-    std::int64_t part;
     std::int64_t parts;
 };
 
