@@ -3,8 +3,8 @@
     cd bench && ../.venv/bin/python -m gateway.bombs
 
 Clients stream text all the time. Time is cut into short windows, two by two: in one of each pair
-somebody throws bombs, one each `--every` seconds, of every kind in turn, and which of the two that
-is alternates. So whatever drifts is the same in both, and the pairs' differences tell the cost and
+somebody throws `--bombs` bombs, evenly spread, of every kind in turn, and which of the two that is
+alternates. So whatever drifts is the same in both, and the pairs' differences tell the cost and
 its standard error. A window lasts until its bombs are answered. Prints lines for people, then one
 JSON object. Measured, on this machine, in one run; whoever throws, too, takes of its cores.
 """

@@ -36,7 +36,7 @@ from dualpace.gateway.engines.backend import (
 )
 from dualpace.gateway.garbage import settle_garbage_collector
 from dualpace.gateway.http.app import build_app, build_gateway
-from dualpace.gateway.http.http_protocol import NoUpgrades
+from dualpace.gateway.http.server import uvicorn_config
 from dualpace.gateway.settings import GatewaySettings
 from dualpace.gateway.text.model_loading import load_model
 
@@ -178,16 +178,7 @@ def main() -> None:
     else:
         app = bare_app(bytes.fromhex(sys.argv[4]), pause_ms / 1000)
     settle_garbage_collector()  # as the gateway's own entry point does
-    uvicorn.run(
-        app,
-        port=port,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        lifespan="on",
-        http=NoUpgrades,
-        ws="none",
-    )
+    uvicorn.Server(uvicorn_config(app, port=port)).run()
 
 
 if __name__ == "__main__":

@@ -26,11 +26,11 @@ from dualpace.gateway.limits.deadline import Deadlines
 from dualpace.gateway.limits.keys import ANYBODY, Client
 from dualpace.gateway.limits.urgency import urgency_of
 from dualpace.gateway.preparing import Preparation
+from dualpace.gateway.prompt_tokens import chat_tokens, completion_tokens
 from dualpace.gateway.protocol.validation import parse_chat, parse_completion
 from dualpace.gateway.serving import Gateway, Terms, generate
 from dualpace.gateway.telemetry.observer import RequestObserver
 from dualpace.gateway.telemetry.request_trace import RequestTrace, request_trace, traced
-from dualpace.gateway.text.prompt_tokens import chat_tokens, completion_tokens
 from dualpace.tracing import names
 
 log = logging.getLogger(__name__)

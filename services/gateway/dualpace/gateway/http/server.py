@@ -41,6 +41,22 @@ def open_admin_listener(settings: GatewaySettings) -> socket.socket | None:
     return listen_tcp(settings.admin_host, settings.admin_port)
 
 
+def uvicorn_config(app: ASGIApp, *, port: int = 0) -> uvicorn.Config:
+    """Return how the gateway serves an application; `port` is for servers without a listener."""
+    return uvicorn.Config(
+        app,
+        port=port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        http=NoUpgrades,
+        ws="none",
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_CLOSE_TIMEOUT_S,
+    )
+
+
 class GatewayServer(uvicorn.Server):
     """Drains on the first SIGTERM or SIGINT; a second one ends at once what still runs."""
 
@@ -53,19 +69,7 @@ class GatewayServer(uvicorn.Server):
         *,
         admin_listener: socket.socket | None = None,
     ) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                lifespan="on",
-                http=NoUpgrades,
-                ws="none",
-                timeout_keep_alive=_KEEP_ALIVE_S,
-                timeout_graceful_shutdown=_CLOSE_TIMEOUT_S,
-            )
-        )
+        super().__init__(uvicorn_config(app))
         self._lifecycle = gateway.lifecycle
         self._gateway = gateway
         self._listener = listener

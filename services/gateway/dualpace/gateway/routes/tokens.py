@@ -7,10 +7,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dualpace.gateway.errors import invalid, json_response, shorten
+from dualpace.gateway.prompt_tokens import chat_tokens, completion_tokens
 from dualpace.gateway.protocol.fields import Flag, StrictModel, TokenIdsField
 from dualpace.gateway.protocol.validation import parse_chat, parse_completion, parse_model
 from dualpace.gateway.serving import Exchange, Gateway
-from dualpace.gateway.text.prompt_tokens import chat_tokens, completion_tokens
 
 
 class TokenizeOptions(StrictModel):
