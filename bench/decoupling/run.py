@@ -7,10 +7,10 @@ same, but a host iteration starts with a device iteration and the next one waits
 systems where the host fills the device's gaps) and `gpu-only`. The cpu-engine computes for real;
 the device waits as long as a preset's GPU would take. Inter-token times are those that clients see;
 waits are also told in host iterations, by the engines' own records. Threads are pinned to the plan
-of `dualpace serve`, and clients run beside the gateway. Before each policy the host's cores are
-measured (`dualpace profile`); by that the simulator predicts the same run with the same schedulers,
-and the difference is printed. The last line is one JSON object; times are seconds. All of it is
-emulated or simulated, and says so.
+of `dualpace serve`; clients share the gateway's cores, and go before all others there. Before each
+policy the host's cores are measured (`dualpace profile`); by that the simulator predicts the same
+run with the same schedulers, and the difference is printed. The last line is one JSON object; times
+are seconds. All of it is emulated or simulated, and says so.
 """
 
 import argparse
@@ -154,12 +154,17 @@ def _run(policy: str, arguments: argparse.Namespace, folder: Path) -> dict[str, 
         serve_all(node.url, arrivals[:4], cpus)
         supervisor = psutil.Process(node.process.pid)
         neighbours = Neighbours([*node.services().values(), supervisor, psutil.Process()])
-        outcomes = serve_all(node.url, arrivals, cpus)
+        served = serve_all(node.url, arrivals, cpus)
         others = neighbours.share()
+        times = json.dumps([dataclasses.asdict(outcome) for outcome in served.outcomes])
+        (folder / f"{policy}-clients.json").write_text(times)
         blocks = [int(node.gauges()[engine, "total_blocks"]) for engine in ("gpu", "cpu")]
     costs = NodeCosts(read_profile(profile))
-    measured = _measured(outcomes) | _recorded(outcomes, logs, costs)
-    measured["cpu_share_of_others"] = round(others, 3)
+    measured = _measured(served.outcomes) | _recorded(served.outcomes, logs, costs)
+    measured |= {
+        "cpu_share_of_others": round(others, 3),
+        "clients_first": served.clients_first,
+    }
     if policy == "dualpace":
         predicted = _predicted(costs, arrivals, *blocks)
         measured["simulated"] = predicted
@@ -181,7 +186,7 @@ def main() -> None:
     parser.add_argument("--model", default="llama-3.1-8b", help="what the emulated GPU computes")
     parser.add_argument("--device-kv-mib", type=int, default=112)
     parser.add_argument("--arena-mib", type=int, default=1024)
-    parser.add_argument("--keep", type=Path, help="folder for the profile and engines' records")
+    parser.add_argument("--keep", type=Path, help="folder for the profile, the engines' records and the clients' times")
     parser.add_argument("--policies", default=",".join(_POLICIES))
     arguments = parser.parse_args()
     results: dict[str, Any] = {}
