@@ -181,3 +181,27 @@ def test_tokens_that_come_at_once_make_the_chunks_that_they_make_one_by_one(
         server.assert_at_rest()
     assert shown[0] == shown[1]
     assert len(shown[0]) > 2
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+@pytest.mark.parametrize("options", [{}, {"stop": ["no such thing"]}, {"n": 2}])
+def test_a_client_that_wants_ids_gets_each_as_it_comes_its_text_complete_or_not(
+    serve: Serve, demo_model: ServedModel, path: str, options: dict[str, Any]
+) -> None:
+    ids = ids_of(demo_model, "🦊🦊 no such 🦊")
+    assert demo_model.token_text.label(ids[0]) == "\N{REPLACEMENT CHARACTER}", "half a character"
+    server = serve(always(*ids, EOS))
+    prompt: dict[str, Any] = {"prompt": "Hi"}
+    if "chat" in path:
+        prompt = {"messages": [{"role": "user", "content": "Hi"}]}
+    told = {"return_token_ids": True, "x_dualpace": True}
+    chunks = chunks_of(server.post(path, {**prompt, "stream": True, **told, **options}))
+    choices = [chunk["choices"][0] for chunk in chunks if chunk["choices"]]
+    for index in range(options.get("n", 1)):
+        mine = [choice for choice in choices if choice["index"] == index and "token_ids" in choice]
+        assert [choice["token_ids"] for choice in mine] == [[t] for t in (*ids, EOS)]
+        makers = [choice["x_dualpace"]["engines"] for choice in mine]
+        assert makers == [[("gpu", "cpu")[i % 2]] for i in range(len(mine))], "as the script has it"
+        texts = [c["delta"].get("content", "") if "chat" in path else c["text"] for c in mine]
+        assert "".join(texts) == "🦊🦊 no such 🦊"
+        assert texts[0] == ""

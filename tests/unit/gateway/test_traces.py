@@ -172,6 +172,7 @@ def test_engines_and_logs_hear_of_the_trace(
         server.client.headers.update(HEADERS)
         server.complete()
         server.client.get("/v1/models")
+        wait_until(lambda: len(lines) == 2)  # each is logged behind its answer
     finally:
         logger.removeHandler(handler)
     assert seen == [TRACE]

@@ -24,6 +24,7 @@ class ChosenToken(NamedTuple):
     token_id: int
     text_offset: int
     logprobs: TokenLogprobs | None
+    engine: Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,8 @@ class Choice:
     """Before the engines began with it, once they said so."""
     lists_tokens: bool = True
     """Whether deltas carry their tokens, and not the text alone."""
+    tokens_at_once: bool = False
+    """Whether each token is told as it comes, even where its text is held back."""
     finish: Finish | None = None
     num_tokens: int = 0
     tokens_by_engine: list[int] = field(default_factory=lambda: [0] * len(Engine))
@@ -119,14 +122,18 @@ class Choice:
         self.tokens_by_engine[token.engine] += 1
         self.num_assisted += token.assisted
         if self.lists_tokens:
-            self._pending.append(ChosenToken(token_id, self._num_characters, token.logprobs))
+            chosen = ChosenToken(token_id, self._num_characters, token.logprobs, token.engine)
+            self._pending.append(chosen)
         if token_id in self._silent_ends:
             return None
         text = self.detokenizer.push(token_id)
         self._num_characters += len(text)
         if self.stops is not None:
             text = self._past_stops(self.stops, text)
-        return self._delta(text)
+        delta = self._delta(text)
+        if delta is None and self.tokens_at_once:
+            return Delta("", self.remaining())
+        return delta
 
     def end(self, end: GenerationEnd) -> Delta | None:
         """Take the end and set `finish`; return what was held back. Raises ApiError on failure."""

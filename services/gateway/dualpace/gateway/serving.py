@@ -156,6 +156,7 @@ class Exchange:
             trace.answered_by(shown.reply_id)
         for choice in job.choices:
             choice.lists_tokens = job.presentation.options.lists_tokens
+            choice.tokens_at_once = job.presentation.options.return_token_ids
         if job.stream:
             return EventStream(
                 generate(gateway, job.choices, terms, observer, job.presentation.added),

@@ -8,10 +8,10 @@ from dualpace.gateway.replies.common import (
     ReplyOptions,
     ending,
     finish_fields,
+    going_on,
     joined,
     listed_token,
     prompt_logprobs,
-    token_ids,
 )
 
 
@@ -41,8 +41,7 @@ class ChatReply:
             "index": choice.plan.index,
             "delta": _content(delta),
             "logprobs": self._logprobs(delta.tokens),
-            **finish_fields(),
-            **token_ids(delta.tokens, self.options),
+            **going_on(delta.tokens, self.options),
         }
         return self._chunk([fields])
 
@@ -53,8 +52,7 @@ class ChatReply:
             "index": choice.plan.index,
             "delta": {},
             "logprobs": self._logprobs(tokens) if tokens else None,
-            **ending(choice, self.options),
-            **token_ids(tokens, self.options),
+            **ending(choice, tokens, self.options),
         }
         return self._chunk([fields])
 
@@ -85,8 +83,7 @@ class ChatReply:
             "index": choice.plan.index,
             "message": _message(shown),
             "logprobs": self._logprobs(shown.tokens),
-            **ending(choice, self.options),
-            **token_ids(shown.tokens, self.options),
+            **ending(choice, shown.tokens, self.options),
         }
 
     def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:

@@ -88,12 +88,22 @@ def usage_of(choices: Sequence[Choice]) -> dict[str, int]:
     }
 
 
-def ending(choice: Choice, options: ReplyOptions) -> dict[str, Any]:
-    """Return the fields of a choice that has ended."""
+def going_on(tokens: Sequence[ChosenToken], options: ReplyOptions) -> dict[str, Any]:
+    """Return the fields of a choice that goes on, with these tokens."""
+    told = {"x_dualpace": _engines(tokens)} if _tells_engines(options) else {}
+    return {**finish_fields(), **_token_ids(tokens, options), **told}
+
+
+def ending(choice: Choice, tokens: Sequence[ChosenToken], options: ReplyOptions) -> dict[str, Any]:
+    """Return the fields of a choice that has ended, with these tokens."""
     assert choice.finish is not None
+    told = extras(choice, options)
+    if _tells_engines(options):
+        told["x_dualpace"] |= _engines(tokens)
     return {
         **finish_fields(choice.finish_reason, choice.finish.stop_reason),
-        **extras(choice, options),
+        **_token_ids(tokens, options),
+        **told,
     }
 
 
@@ -114,9 +124,18 @@ def finish_fields(
     return {"finish_reason": reason, "stop_reason": stop_reason}
 
 
-def token_ids(tokens: Sequence[ChosenToken], options: ReplyOptions) -> dict[str, Any]:
+def _token_ids(tokens: Sequence[ChosenToken], options: ReplyOptions) -> dict[str, Any]:
     """Return the field with token ids, if it was asked for."""
     return {"token_ids": [t.token_id for t in tokens]} if options.return_token_ids else {}
+
+
+def _tells_engines(options: ReplyOptions) -> bool:
+    return options.return_token_ids and options.x_dualpace
+
+
+def _engines(tokens: Sequence[ChosenToken]) -> dict[str, Any]:
+    """Return which engine made each of the tokens that `token_ids` names."""
+    return {"engines": [token.engine.name.lower() for token in tokens]}
 
 
 def prompt_logprobs(choice: Choice, options: ReplyOptions) -> list[dict[str, Any] | None]:

@@ -10,9 +10,9 @@ from dualpace.gateway.replies.common import (
     ending,
     finish_fields,
     finite,
+    going_on,
     joined,
     prompt_logprobs,
-    token_ids,
 )
 from dualpace.gateway.text.detokenizer import text_offsets
 from dualpace.gateway.text.prompts import TokenizedPrompt
@@ -45,8 +45,7 @@ class CompletionReply:
             "index": choice.plan.index,
             "text": delta.text,
             "logprobs": self._logprobs(delta.tokens, choice, with_prompt=False),
-            **finish_fields(),
-            **token_ids(delta.tokens, self.options),
+            **going_on(delta.tokens, self.options),
         }
         return self._object([fields])
 
@@ -57,8 +56,7 @@ class CompletionReply:
             "index": choice.plan.index,
             "text": "",
             "logprobs": self._logprobs(tokens, choice, with_prompt=False) if tokens else None,
-            **ending(choice, self.options),
-            **token_ids(tokens, self.options),
+            **ending(choice, tokens, self.options),
         }
         return self._object([fields])
 
@@ -82,10 +80,9 @@ class CompletionReply:
             "index": choice.plan.index,
             "text": self._prompt_text(prompt) + shown.text,
             "logprobs": self._logprobs(shown.tokens, choice),
-            **ending(choice, self.options),
+            **ending(choice, shown.tokens, self.options),
             **self._prompt_scores(choice),
             **self._prompt_ids(prompt),
-            **token_ids(shown.tokens, self.options),
         }
 
     def _object(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
