@@ -6,6 +6,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string_view.h>
 
+#include <array>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -138,11 +139,15 @@ void check_shapes(const Batch& a, const HostDecoder& decoder) {
     a.lengths.require_rank({"batch"});
     a.block_tables.require_rank({"num_tables", "table_width"});
     a.kv.require_rank({"layers", "num_blocks", "2", "kv_heads", "block_size", "head_dim"});
-    a.logits.require_rank({"batch", "vocab"});
-    a.best.require_rank({"batch"});
-    a.finite.require_rank({"batch"});
-    for (const ArrayView* array : {&a.rows, &a.lengths, &a.logits, &a.best, &a.finite})
+    a.logits.require_rank({"capacity", "vocab"});
+    a.best.require_rank({"capacity"});
+    a.finite.require_rank({"capacity"});
+    for (const ArrayView* array : {&a.rows, &a.lengths})
         array->require_size(0, "batch", a.token_ids.size(0), "in token_ids");
+    if (a.logits.size(0) < a.token_ids.size(0))
+        a.logits.require_size(0, "capacity", a.token_ids.size(0), "in token_ids, or more");
+    for (const ArrayView* array : {&a.best, &a.finite})
+        array->require_size(0, "capacity", a.logits.size(0), "in logits");
     a.logits.require_size(1, "vocab", decoder.shape().vocab, "of the model");
     a.kv.require_size(0, "layers", decoder.num_layers(), "of the model");
     a.kv.require_size(2, "axis 2", 2, "it holds keys and values");
@@ -157,6 +162,7 @@ StepArgs to_args(const Batch& a) {
     args.lengths = a.lengths.int32s();
     args.tables = a.block_tables.int32s();
     args.batch = a.token_ids.size(0);
+    args.capacity = a.logits.size(0);
     args.num_tables = a.block_tables.size(0);
     args.table_width = a.block_tables.size(1);
     args.kv = const_cast<void*>(a.kv.data());  // a view for writing
@@ -169,17 +175,45 @@ StepArgs to_args(const Batch& a) {
     return args;
 }
 
+// Copies of what a Python function returned of those who join.
+StepRows joining(nb::handle returned, std::int64_t room) {
+    if (returned.is_none()) return {};
+    const auto [ids, tables, ends] = nb::cast<std::array<nb::object, 3>>(returned);
+    const ArrayView token_ids("token_ids of newcomers", ids, Access::kRead);
+    const ArrayView rows("rows of newcomers", tables, Access::kRead);
+    const ArrayView lengths("lengths of newcomers", ends, Access::kRead);
+    const std::int64_t count = token_ids.size(0);
+    for (const ArrayView* array : {&token_ids, &rows, &lengths}) {
+        array->require_rank({"newcomers"});
+        array->require_size(0, "newcomers", count, "in token_ids");
+    }
+    if (count > room) {
+        throw std::invalid_argument("newcomers: are " + std::to_string(count) +
+                                    ", there is room for " + std::to_string(room));
+    }
+    const auto* const first = reinterpret_cast<const std::int64_t*>(token_ids.int64s());
+    return {{first, first + count},
+            {rows.int32s(), rows.int32s() + count},
+            {lengths.int32s(), lengths.int32s() + count}};
+}
+
 // A Python function as a step calls it: with the interpreter lock, and only until it raises.
 class Serving {
   public:
-    explicit Serving(nb::handle function) : function_(function) {}
-    void operator()() {
-        if (raised_) return;
+    // `room`: for rows that join.
+    Serving(nb::handle function, std::int64_t room) : function_(function), room_(room) {}
+    StepRows operator()(std::int64_t behind) {
+        if (raised_) return {};
         const nb::gil_scoped_acquire acquire;
         try {
-            function_();
+            const bool late = behind == kTooLate || room_ == 0;
+            StepRows came = joining(function_(late ? nb::none() : nb::object(nb::int_(behind))),
+                                    late ? 0 : room_);
+            room_ -= came.count();
+            return came;
         } catch (...) {
             raised_ = std::current_exception();
+            return {};
         }
     }
     void rethrow() const {
@@ -188,6 +222,7 @@ class Serving {
 
   private:
     nb::handle function_;
+    std::int64_t room_;
     std::exception_ptr raised_;
 };
 
@@ -198,10 +233,10 @@ const std::int32_t* checked_flag(const std::optional<ArrayView>& flag) {
     return flag->int32s();
 }
 
-void step(BoundDecoder& self, nb::handle token_ids, nb::handle rows, nb::handle lengths,
-          nb::handle block_tables, nb::handle kv, nb::handle logits, nb::handle best,
-          nb::handle finite, bool rounding, std::int64_t num_threads,
-          std::optional<std::string_view> isa, nb::handle flag, nb::handle serve) {
+std::int64_t step(BoundDecoder& self, nb::handle token_ids, nb::handle rows, nb::handle lengths,
+                  nb::handle block_tables, nb::handle kv, nb::handle logits, nb::handle best,
+                  nb::handle finite, bool rounding, std::int64_t num_threads,
+                  std::optional<std::string_view> isa, nb::handle flag, nb::handle serve) {
     const Batch batch{{"token_ids", token_ids, Access::kRead},
                       {"rows", rows, Access::kRead},
                       {"lengths", lengths, Access::kRead},
@@ -219,14 +254,16 @@ void step(BoundDecoder& self, nb::handle token_ids, nb::handle rows, nb::handle 
         throw std::invalid_argument("flag, serve: one goes with the other");
     std::optional<ArrayView> word;
     if (!flag.is_none()) word.emplace("flag", flag, Access::kRead);
-    Serving serving(serve);
+    Serving serving(serve, args.capacity - args.batch);
     const Interruption interruption{checked_flag(word), std::ref(serving)};
+    std::int64_t total = 0;
     {
         const nb::gil_scoped_release release;
         const std::lock_guard lock(self.stepping());
-        decoder.step(args, rounding, static_cast<int>(num_threads), level, interruption);
+        total = decoder.step(args, rounding, static_cast<int>(num_threads), level, interruption);
     }
     serving.rethrow();
+    return total;
 }
 
 }  // namespace
@@ -260,7 +297,7 @@ void bind_host_decoder(nb::module_& module) {
              nb::sig("def step(self, *, token_ids: object, rows: object, lengths: object, "
                      "block_tables: object, kv: object, logits: object, best: object, finite: "
                      "object, rounding: bool, num_threads: int, isa: str | None, flag: object | "
-                     "None, serve: object | None) -> None"))
+                     "None, serve: object | None) -> int"))
         .def_prop_ro(
             "stage_seconds", [](BoundDecoder& self) { return self.decoder().stage_seconds(); },
             nb::sig("def stage_seconds(self) -> list[float]"),

@@ -33,7 +33,7 @@ DecodeStep::DecodeStep(const HostDecoder& decoder, const std::vector<std::int64_
       windows_(windows),
       memory_(memory) {
     const std::int64_t batch = args.batch;
-    hidden_ = memory.hidden.reserve(batch * shape_.hidden);
+    hidden_ = memory.hidden.reserve(args.capacity * shape_.hidden);
     normed_ = memory.normed.reserve(batch * shape_.hidden);
     projected_ = memory.projected.reserve(batch * shape_.hidden);
     qkv_ = memory.qkv.reserve(batch * shape_.qkv_size());

@@ -21,6 +21,9 @@ class DecodeStep {
     void post_attention(std::int64_t layer, const Team& team) const;
     void head(const Team& team) const;
 
+    // [capacity, hidden]: all that one layer leaves for the next.
+    float* hidden() const { return hidden_; }
+
   private:
     void prepare_attention(const std::vector<std::int64_t>& windows, StepMemory& memory);
     PagedAttentionArgs attention_args(const DecoderLayer& layer) const;

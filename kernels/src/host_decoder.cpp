@@ -1,6 +1,7 @@
 #include "dualpace/host_decoder.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <stdexcept>
 #include <string>
@@ -32,6 +33,28 @@ void check_layer(const DecoderLayer& layer, const DecoderShape& shape, const std
         refuse(name + "rope: rotary_dim is " + text(layer.rotary_dim) +
                ", it must be even and at most head_dim, " + text(shape.head_dim));
     }
+}
+
+StepRows copied(const StepArgs& args) {
+    return {{args.token_ids, args.token_ids + args.batch},
+            {args.rows, args.rows + args.batch},
+            {args.lengths, args.lengths + args.batch}};
+}
+
+void append(const StepRows& from, StepRows& to) {
+    to.token_ids.insert(to.token_ids.end(), from.token_ids.begin(), from.token_ids.end());
+    to.rows.insert(to.rows.end(), from.rows.begin(), from.rows.end());
+    to.lengths.insert(to.lengths.end(), from.lengths.begin(), from.lengths.end());
+}
+
+// The same step, of these rows.
+StepArgs only(const StepRows& rows, const StepArgs& args) {
+    StepArgs result = args;
+    result.token_ids = rows.token_ids.data();
+    result.rows = rows.rows.data();
+    result.lengths = rows.lengths.data();
+    result.batch = rows.count();
+    return result;
 }
 
 // Adds what passes between two calls to a stage's seconds, on the thread that made it.
@@ -102,17 +125,48 @@ void HostDecoder::check_step(const StepArgs& args) const {
     }
 }
 
-void HostDecoder::step(const StepArgs& args, bool rounding, int num_threads, Isa isa,
-                       const Interruption& interruption) {
-    check_step(args);
-    if (args.batch == 0) return;
-    const DecodeStep step(*this, windows_, args, memory_, rounding, num_threads, isa);
-    run_team(num_threads, [&](const Team& team) {
+// Goes through layers from `first` on, until somebody comes, or to the end of the step. Returns the
+// first layer that is still to come.
+std::int64_t HostDecoder::go_on(const DecodeStep& step, std::int64_t first, const Way& way,
+                                const Interruption& interruption, StepRows& newcomers) {
+    std::atomic<std::int64_t> last{num_layers()};
+    run_team(way.num_threads, [&](const Team& team) {
+        Stopwatch watch(team.index == 0 ? &seconds_ : nullptr);
+        if (first == 0) {
+            step.embed(team);
+            watch.stage_ends(Stage::kEmbed);
+        }
+        for (std::int64_t layer = first; layer < num_layers(); ++layer) {
+            if (team.index == 0) {
+                newcomers = interruption.poll(layer + 1);
+                // Others read this behind the end of a stage of this layer.
+                if (newcomers.count() != 0) last.store(layer, std::memory_order_relaxed);
+            }
+            step.pre_attention(layer, team);
+            watch.stage_ends(Stage::kPreAttention);
+            step.attention(layer, team);
+            watch.stage_ends(Stage::kAttention);
+            step.post_attention(layer, team);
+            watch.stage_ends(Stage::kPostAttention);
+            if (last.load(std::memory_order_relaxed) == layer) return;
+        }
+        if (team.index == 0) interruption.poll(kTooLate);
+        step.head(team);
+        watch.stage_ends(Stage::kHead);
+    });
+    return std::min(last.load(std::memory_order_relaxed) + 1, num_layers());
+}
+
+// The first layers of those who join; leaves what comes out in `hidden`, [batch, hidden].
+void HostDecoder::catch_up(const StepArgs& args, std::int64_t layers, const Way& way,
+                           float* hidden) {
+    const DecodeStep step(*this, windows_, args, newcomers_memory_, way.rounding, way.num_threads,
+                          way.isa);
+    run_team(way.num_threads, [&](const Team& team) {
         Stopwatch watch(team.index == 0 ? &seconds_ : nullptr);
         step.embed(team);
         watch.stage_ends(Stage::kEmbed);
-        for (std::int64_t layer = 0; layer < num_layers(); ++layer) {
-            if (team.index == 0) interruption.poll();
+        for (std::int64_t layer = 0; layer < layers; ++layer) {
             step.pre_attention(layer, team);
             watch.stage_ends(Stage::kPreAttention);
             step.attention(layer, team);
@@ -120,10 +174,30 @@ void HostDecoder::step(const StepArgs& args, bool rounding, int num_threads, Isa
             step.post_attention(layer, team);
             watch.stage_ends(Stage::kPostAttention);
         }
-        if (team.index == 0) interruption.poll();
-        step.head(team);
-        watch.stage_ends(Stage::kHead);
     });
+    std::copy_n(step.hidden(), args.batch * shape_.hidden, hidden);
+}
+
+std::int64_t HostDecoder::step(const StepArgs& args, bool rounding, int num_threads, Isa isa,
+                               const Interruption& interruption) {
+    check_step(args);
+    if (args.batch == 0) return 0;
+    const Way way{rounding, num_threads, isa};
+    StepArgs all = args;
+    StepRows everybody;
+    std::int64_t layer = 0;
+    for (;;) {
+        const DecodeStep step(*this, windows_, all, memory_, rounding, num_threads, isa);
+        StepRows newcomers;
+        layer = go_on(step, layer, way, interruption, newcomers);
+        if (newcomers.count() == 0) return all.batch;
+        const StepArgs joining = only(newcomers, args);
+        check_step(joining);
+        catch_up(joining, layer, way, step.hidden() + all.batch * shape_.hidden);
+        if (everybody.count() == 0) everybody = copied(args);
+        append(newcomers, everybody);
+        all = only(everybody, args);
+    }
 }
 
 }  // namespace dualpace

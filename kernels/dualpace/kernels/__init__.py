@@ -17,6 +17,7 @@ from dualpace.kernels.decoder import (  # noqa: E402
     HostDecoder,
     HostLayer,
     StageSeconds,
+    StepRows,
 )
 from dualpace.kernels.doorbell import load, publish, ring, wait_changed  # noqa: E402
 from dualpace.kernels.linear import (  # noqa: E402
@@ -40,6 +41,7 @@ __all__ = [
     "HostLayer",
     "PackedLinear",
     "StageSeconds",
+    "StepRows",
     "attention_multiply_adds",
     "capabilities",
     "holds_exactly",

@@ -141,7 +141,7 @@ class HostDecoder:
         isa: str | None,
         flag: object | None,
         serve: object | None,
-    ) -> None: ...
+    ) -> int: ...
     @property
     def stage_seconds(self) -> list[float]:
         """Of all steps: embed, pre-attention, attention, post-attention, head."""

@@ -12,6 +12,9 @@ from dualpace.kernels import _native
 from dualpace.kernels.attention import HostArray
 from dualpace.kernels.linear import PackedLinear
 
+StepRows = tuple[HostArray, HostArray, HostArray]
+"""token_ids, rows and lengths of `HostDecoder.step`, of those who join in the middle of it."""
+
 
 class StageSeconds(NamedTuple):
     """Where the time of steps went, in seconds."""
@@ -132,8 +135,8 @@ class HostDecoder:
         rounding: bool = False,
         isa: str | None = None,
         flag: HostArray | None = None,
-        serve: Callable[[], None] | None = None,
-    ) -> None:
+        serve: Callable[[int | None], StepRows | None] | None = None,
+    ) -> int:
         """Write the KV of one token of each of `batch` sequences, and compute what may follow it.
 
         Row b is the token at position lengths[b] - 1 of the sequence whose blocks are
@@ -147,23 +150,29 @@ class HostDecoder:
             block_tables: [num_tables, table_width] int32.
             kv: [layers, num_blocks, 2, kv_heads, block_size, head_dim] float32, float16 or
                 bfloat16; read and written.
-            logits: [batch, vocab] float32, overwritten.
-            best: [batch] int64, overwritten: the greatest logit's id, the first of equals.
-            finite: [batch] bool, overwritten: whether all logits of the row are; else best is 0.
+            logits: [capacity, vocab] float32, overwritten; capacity is at least batch, and what it
+                is beyond that is room for those who join.
+            best: [capacity] int64, overwritten: the greatest logit's id, the first of equals.
+            finite: [capacity] bool, overwritten: whether all logits of the row are; else best is 0.
             num_threads: See `paged_attention_decode`.
             rounding: See `PackedLinear.multiply` and `paged_attention_decode`.
             isa: See `paged_attention_decode`.
             flag: [1] int32, looked at before each layer and before the head.
             serve: Called there, in the calling thread and with the interpreter lock, where the flag
                 is not zero; all threads wait. It must not touch what the step reads, nor call
-                `step`. What it raises is raised once the step is complete, and it is not called
-                again in this step.
+                `step`. It is told how many layers rows that join now have to catch up with, or None
+                if none can any more, and returns their token_ids, rows and lengths, or None. Those
+                layers are computed for them alone, and then they go on with the others. What it
+                raises is raised once the step is complete, and it is not called again in this step.
+
+        Returns the number of rows: the batch, then those who joined, in their order.
 
         Raises ValueError naming the argument, its size or value, and what is allowed, before
-        anything is written. The interpreter lock is released meanwhile.
+        anything is written; with those who join, in the middle of the step. The interpreter lock is
+        released meanwhile.
 
         """
-        self._native.step(
+        return self._native.step(
             token_ids=token_ids,
             rows=rows,
             lengths=lengths,

@@ -76,9 +76,19 @@ struct StepArgs {
     ElementType kv_type;
     std::int64_t num_blocks;
     std::int64_t block_size;
-    float* logits;       // [batch, vocab], out
-    std::int64_t* best;  // [batch], out: the greatest logit, the first of equals
-    bool* finite;        // [batch], out: whether all of a row's logits are; else best is 0
+    std::int64_t capacity;  // at least batch: rows that what follows has, for those that join
+    float* logits;          // [capacity, vocab], out
+    std::int64_t* best;     // [capacity], out: the greatest logit, the first of equals
+    bool* finite;           // [capacity], out: whether all of a row's logits are; else best is 0
+};
+
+// Rows of StepArgs by themselves, for those that come in the middle of a step.
+struct StepRows {
+    std::vector<std::int64_t> token_ids;
+    std::vector<std::int32_t> rows;
+    std::vector<std::int32_t> lengths;
+
+    std::int64_t count() const { return static_cast<std::int64_t>(token_ids.size()); }
 };
 
 // Where the time of steps went, on the calling thread.
@@ -86,15 +96,19 @@ enum class Stage { kEmbed, kPreAttention, kAttention, kPostAttention, kHead };
 inline constexpr std::size_t kNumStages = 5;
 using StageSeconds = std::array<double, kNumStages>;
 
+inline constexpr std::int64_t kTooLate = -1;
+
 // What a caller wants to do in the middle of a step. Looked at before each layer and before the
 // head, by the thread that called; `serve` runs in it while the others wait. It must not throw, nor
-// touch what the step reads.
+// touch what the step reads. It is told how many layers those who join now have to catch up with,
+// or kTooLate, and returns those who do; no more than there is capacity for.
 struct Interruption {
     const std::int32_t* flag = nullptr;  // not zero: call `serve`. Null: never
-    std::function<void()> serve;
+    std::function<StepRows(std::int64_t behind)> serve;
 
-    void poll() const {
-        if (flag != nullptr && __atomic_load_n(flag, __ATOMIC_ACQUIRE) != 0) serve();
+    StepRows poll(std::int64_t behind) const {
+        const bool asked = flag != nullptr && __atomic_load_n(flag, __ATOMIC_ACQUIRE) != 0;
+        return asked ? serve(behind) : StepRows{};
     }
 };
 
@@ -105,16 +119,21 @@ struct StepMemory {
     std::deque<Ticket> tickets;        // one for each product of a step
 };
 
+class DecodeStep;
+
 class HostDecoder {
   public:
     // Throws std::invalid_argument naming the part, its size and what it must be.
     HostDecoder(const DecoderShape& shape, const DecoderEnds& ends,
                 std::vector<DecoderLayer> layers);
 
-    // Throws std::invalid_argument naming the argument, its value and what is allowed, before
-    // anything is written. With `rounding`, see linear(). Not for two threads at once.
-    void step(const StepArgs& args, bool rounding, int num_threads, Isa isa,
-              const Interruption& interruption = {});
+    // Returns the rows of the step: the batch, then those who joined, in their order. They compute
+    // alone the layers that the others have behind them, and go on with them. Throws
+    // std::invalid_argument naming the argument, its value and what is allowed, before anything is
+    // written, but for those who join, with whom the step ends there. With `rounding`, see
+    // linear(). Not for two threads at once.
+    std::int64_t step(const StepArgs& args, bool rounding, int num_threads, Isa isa,
+                      const Interruption& interruption = {});
 
     const DecoderShape& shape() const { return shape_; }
     std::int64_t num_layers() const { return static_cast<std::int64_t>(layers_.size()); }
@@ -124,13 +143,23 @@ class HostDecoder {
     const StageSeconds& stage_seconds() const { return seconds_; }
 
   private:
+    struct Way {
+        bool rounding;
+        int num_threads;
+        Isa isa;
+    };
+
     void check_step(const StepArgs& args) const;
+    std::int64_t go_on(const DecodeStep& step, std::int64_t first, const Way& way,
+                       const Interruption& interruption, StepRows& newcomers);
+    void catch_up(const StepArgs& args, std::int64_t layers, const Way& way, float* hidden);
 
     DecoderShape shape_;
     DecoderEnds ends_;
     std::vector<DecoderLayer> layers_;
     std::vector<std::int64_t> windows_;  // distinct
     StepMemory memory_;
+    StepMemory newcomers_memory_;
     StageSeconds seconds_{};
 };
 

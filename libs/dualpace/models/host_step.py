@@ -41,14 +41,14 @@ class DecodeBatch:
 
 @dataclass(frozen=True, slots=True)
 class Logits:
-    """What may come next. Valid until the next step."""
+    """What may come next. Valid until the next step. N rows: the batch, then those who joined."""
 
     values: Tensor
-    """[B, vocab] float32"""
+    """[N, vocab] float32"""
     best: npt.NDArray[np.int64] | None = None
-    """[B]: the greatest of each row, the first of equals, where the step has looked for it."""
+    """[N]: the greatest of each row, the first of equals, where the step has looked for it."""
     finite: npt.NDArray[np.bool_] | None = None
-    """[B]: whether all of a row are."""
+    """[N]: whether all of a row are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +72,18 @@ class Interruption:
 
     flag: npt.NDArray[np.int32]
     """[1]: not zero while there is something to do. Any thread may set it."""
-    serve: Callable[[], None]
-    """Does it, and sets the flag to zero. What it raises ends the step, at once or after it."""
+    serve: Callable[[float | None], DecodeBatch | None]
+    """Does it, and sets the flag to zero. What it raises ends the step, at once or after it.
+
+    Is told which share of the step's layers those who join now have to catch up with, alone; None
+    if nobody can. Returns those who do, `most_newcomers` in a step at most."""
+    most_newcomers: int = 0
 
     def poll(self) -> None:
-        """Serve if there is something to do."""
+        """Serve if there is something to do, in a step which nobody can join."""
         if self.flag[0]:
-            self.serve()
+            came = self.serve(None)
+            assert came is None, "nobody can join this step"
 
 
 class HostStep(Protocol):

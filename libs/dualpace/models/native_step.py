@@ -3,10 +3,13 @@
 Importing this module needs the kernel library.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from dualpace.kernels import StepRows
 from dualpace.models.decoder import Decoder
 from dualpace.models.host_step import DecodeBatch, Interruption, Logits, StepSeconds
 from dualpace.models.kv_pool import KvPool
@@ -25,6 +28,7 @@ class NativeStep:
     ) -> None:
         """Raise UnsupportedModelError if the model has no native form."""
         self._native = native_decoder(decoder)
+        self._num_layers = decoder.num_layers
         self._vocab_size = decoder.config.vocab_size
         self._rounding = decoder.dtype is torch.bfloat16
         self._kv = pool.tensor
@@ -34,29 +38,37 @@ class NativeStep:
 
     def __call__(self, batch: DecodeBatch, interruption: Interruption | None = None) -> Logits:
         """See HostStep. What is returned is overwritten by the next step."""
-        size = len(batch.token_ids)
-        if size > len(self._best):
-            self._reserve(max(size, 2 * len(self._best)))
-        logits = self._logits[:size]
-        self._native.step(
+        capacity = len(batch.token_ids)
+        if interruption is not None:
+            capacity += interruption.most_newcomers
+        if capacity > len(self._best):
+            self._reserve(max(capacity, 2 * len(self._best)))
+        size = self._native.step(
             token_ids=batch.token_ids,
             rows=batch.rows,
             lengths=batch.lengths,
             block_tables=self._tables,
             kv=self._kv,
-            logits=logits,
-            best=self._best[:size],
-            finite=self._finite[:size],
+            logits=self._logits[:capacity],
+            best=self._best[:capacity],
+            finite=self._finite[:capacity],
             num_threads=self._num_threads,
             rounding=self._rounding,
             flag=None if interruption is None else interruption.flag,
-            serve=None if interruption is None else interruption.serve,
+            serve=None if interruption is None else self._serve(interruption),
         )
-        return Logits(logits, self._best[:size], self._finite[:size])
+        return Logits(self._logits[:size], self._best[:size], self._finite[:size])
 
     def seconds(self) -> StepSeconds:
         """See HostStep."""
         return StepSeconds(*self._native.stage_seconds)
+
+    def _serve(self, interruption: Interruption) -> Callable[[int | None], StepRows | None]:
+        def serve(behind: int | None) -> StepRows | None:
+            came = interruption.serve(None if behind is None else behind / self._num_layers)
+            return None if came is None else (came.token_ids, came.rows, came.lengths)
+
+        return serve
 
     def _reserve(self, size: int) -> None:
         self._logits = torch.empty(size, self._vocab_size)

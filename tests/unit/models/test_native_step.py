@@ -1,13 +1,16 @@
 """The native step computes what the decoder's stages in torch compute, for every model it takes."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from threading import Event, Timer
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("dualpace.kernels", reason="the native kernels are not built")
 
@@ -63,13 +66,16 @@ def make_pool(model: Decoder, dtype: torch.dtype) -> tuple[KvPool, np.ndarray]:
     return pool, tables.numpy()
 
 
-def run(
-    step: HostStep, vocab: int, rows: list[int], interruption: Interruption | None = None
-) -> torch.Tensor:
+def batch_of(vocab: int, rows: Sequence[int]) -> DecodeBatch:
     tokens = np.array([(7 * row + 3) % vocab for row in rows], dtype=np.int64)
     lengths = np.array([LENGTHS[row] for row in rows], dtype=np.int32)
-    batch = DecodeBatch(token_ids=tokens, rows=np.array(rows, np.int32), lengths=lengths)
-    logits = step(batch, interruption)
+    return DecodeBatch(token_ids=tokens, rows=np.array(rows, np.int32), lengths=lengths)
+
+
+def run(
+    step: HostStep, vocab: int, rows: Sequence[int], interruption: Interruption | None = None
+) -> torch.Tensor:
+    logits = step(batch_of(vocab, rows), interruption)
     if logits.best is not None and logits.finite is not None:
         assert logits.best.tolist() == logits.values.argmax(-1).tolist()
         assert logits.finite.all()
@@ -221,7 +227,7 @@ def test_a_step_is_interrupted_between_layers_and_computes_the_same(
         flag = np.array([wanted], np.int32)
         served: list[float] = []
 
-        def serve(flag=flag, served=served, most=most) -> None:  # type: ignore[no-untyped-def]
+        def serve(_, flag=flag, served=served, most=most) -> None:  # type: ignore[no-untyped-def]
             served.append(torch.ones(3).sum().item())  # the interpreter, and torch, are there
             flag[0] = len(served) < most
 
@@ -229,12 +235,68 @@ def test_a_step_is_interrupted_between_layers_and_computes_the_same(
         assert len(served) == times
 
 
+@given(data=st.data())
+@settings(max_examples=25)
+def test_who_joins_between_two_layers_gets_what_it_would_have_had_from_the_start(
+    data: st.DataObject,
+) -> None:
+    """And so do the others: to the last bit, keys and values included."""
+    model = decoder(data.draw(st.sampled_from(["llama3_rope", "gemma3", "qwen3"])))
+    vocab, every = model.config.vocab_size, data.draw(st.permutations(range(len(LENGTHS))))
+    begins = data.draw(st.integers(1, len(every)))
+    arrivals: dict[int, list[int]] = {}
+    for row in every[begins:]:
+        arrivals.setdefault(data.draw(st.integers(0, model.num_layers - 1)), []).append(row)
+    joined = [row for layer in sorted(arrivals) for row in arrivals[layer]]
+    num_threads = data.draw(st.integers(1, 3))
+    (pool, tables), (other, _) = (make_pool(model, torch.float32) for _ in range(2))
+    expected = run(NativeStep(model, other, tables, 2), vocab, [*every[:begins], *joined])
+    flag, told = np.ones(1, np.int32), []
+
+    def serve(share: float | None) -> DecodeBatch | None:
+        told.append(share)
+        came = arrivals.get(len(told) - 1)
+        return None if came is None else batch_of(vocab, came)
+
+    room = len(joined) + data.draw(st.integers(0, 2))
+    step = NativeStep(model, pool, tables, num_threads)
+    assert torch.equal(run(step, vocab, every[:begins], Interruption(flag, serve, room)), expected)
+    assert torch.equal(pool.tensor.nan_to_num(), other.tensor.nan_to_num())
+    layers = [(layer + 1) / model.num_layers for layer in range(model.num_layers)]
+    behind = [share for share in told if share is not None]
+    assert behind == layers[: len(behind)]
+    assert told[len(behind) :] == [None] * (model.num_layers + 1 - len(behind))
+    assert len(behind) == (
+        model.num_layers if room > len(joined) else max(arrivals, default=-1) + 1
+    )
+
+
+def test_more_than_there_is_room_for_do_not_join() -> None:
+    model = decoder("llama3_rope")
+    vocab = model.config.vocab_size
+    pool, tables = make_pool(model, torch.float32)
+    step, flag = NativeStep(model, pool, tables, 2), np.ones(1, np.int32)
+    for wrong, message in (
+        (batch_of(vocab, [1, 2, 3]), "newcomers: are 3, there is room for 2"),
+        (replace(batch_of(vocab, [1]), rows=np.zeros(2, np.int32)), "rows of newcomers: "),
+        (replace(batch_of(vocab, [1]), lengths=np.zeros(1, np.int64)), "lengths of newcomers: "),
+        (replace(batch_of(vocab, [1]), token_ids=np.array([vocab])), r"token_ids\[0\]: is"),
+    ):
+
+        def serve(_: float | None, wrong: DecodeBatch = wrong) -> DecodeBatch | None:
+            return wrong
+
+        with pytest.raises(ValueError, match=message):
+            step(batch_of(vocab, [0]), Interruption(flag, serve, 2))
+    assert run(step, vocab, [0, 1]).isfinite().all()
+
+
 def test_a_step_is_interrupted_from_another_thread() -> None:
     model = decoder("llama3_rope")
     pool, tables = make_pool(model, torch.float32)
     step, flag, ended = NativeStep(model, pool, tables, 2), np.zeros(1, np.int32), Event()
 
-    def serve() -> None:
+    def serve(_: float | None) -> None:
         flag[0] = 0
         ended.set()
 
@@ -256,7 +318,7 @@ def test_what_an_interruption_raises_comes_out_and_the_step_can_go_on() -> None:
     step, flag = NativeStep(model, pool, tables, 2), np.ones(1, np.int32)
     calls = []
 
-    def serve() -> None:
+    def serve(_: float | None) -> None:
         calls.append(1)
         raise KeyError("seven")
 
@@ -272,4 +334,4 @@ def test_a_flag_is_one_word() -> None:
     step = NativeStep(model, pool, tables, 2)
     for wrong in (np.zeros(2, np.int32), np.zeros(1, np.int64)):
         with pytest.raises(ValueError, match="flag: "):
-            run(step, model.config.vocab_size, [0], Interruption(wrong, lambda: None))  # type: ignore[arg-type]
+            run(step, model.config.vocab_size, [0], Interruption(wrong, lambda _: None))  # type: ignore[arg-type]
