@@ -30,7 +30,8 @@ class Outcome:
 
     sent_s: float
     token_s: list[float] = field(default_factory=list)
-    on_host: int = 0
+    on_host: list[bool] = field(default_factory=list)
+    """Whether the host made the token."""
 
     @property
     def gaps_s(self) -> list[float]:
@@ -40,7 +41,14 @@ class Outcome:
     @property
     def host_resident(self) -> bool:
         """Whether nearly all of it was decoded on the host."""
-        return self.on_host >= 0.9 * (len(self.token_s) - 1)
+        return sum(self.on_host) >= 0.9 * (len(self.token_s) - 1)
+
+    @property
+    def host_gaps(self) -> list[tuple[float, float]]:
+        """Begin and end of each time that a client waited for a token of the host's."""
+        return [
+            gap for gap, host in zip(pairwise(self.token_s), self.on_host[1:], strict=True) if host
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +186,6 @@ def _read(pieces: Sequence[tuple[float, bytes]], outcome: Outcome) -> None:
 def _event(event: dict[str, Any], at_s: float, outcome: Outcome) -> None:
     assert "error" not in event, event
     for choice in event["choices"]:
-        outcome.token_s += [at_s] * len(choice.get("token_ids") or ())
-        told = choice.get("x_dualpace")
-        if told is not None and "tokens" in told:
-            outcome.on_host = told["tokens"]["cpu"]
+        if choice.get("token_ids"):
+            outcome.token_s += [at_s] * len(choice["token_ids"])
+            outcome.on_host += [engine == "cpu" for engine in choice["x_dualpace"]["engines"]]

@@ -168,6 +168,36 @@ def test_a_reservation_is_answered_before_the_iteration_ends(
     it.run()
 
 
+def test_who_comes_soon_after_an_iteration_has_begun_gets_its_token_from_it(
+    way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where that is one native call, not lent; else from the next. Tokens equal gold."""
+    it = Interrupted(way, tmp_path, monkeypatch)
+    prompts = tiny_prompts(way.model)
+    it.node.submit(0, prompts[0].token_ids, len(prompts[0].greedy_ids))
+    it.node.run(until=lambda: it.node.host_scheduler.num_running == 1)
+
+    def come() -> None:
+        it.happens = lambda: None
+        for request_id, prompt in enumerate(prompts[1:], 1):
+            it.node.submit(request_id, prompt.token_ids, len(prompt.greedy_ids))
+        for _ in range(4):
+            it.node.gpu.step()
+            it.node.cpu._answer(None)
+
+    it.happens = come
+    it.node.cpu.step()
+    assert it.node.host_scheduler.num_running == len(prompts)
+    got = [len(it.node.received[i].tokens) for i in range(1, len(prompts))]
+    joined = it.node.cpu.gauges()["joined_total"]
+    assert joined in ({len(got)} if way == WAYS["whole steps"] else {0, len(got)})
+    assert not joined or way.native
+    assert got == [2 if joined else 1] * len(got), "the device's token, and the host's"
+    it.run()
+    for request_id, prompt in enumerate(prompts):
+        assert prompt.first_wrong_step(it.node.received[request_id].token_ids()) is None
+
+
 @pytest.mark.parametrize("leaving", [False, True], ids=["cancel", "gateway"])
 def test_what_is_being_computed_is_cancelled_when_its_iteration_ends(
     leaving: bool, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

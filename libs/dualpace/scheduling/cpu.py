@@ -8,7 +8,8 @@ evicted: the gpu-engine owns it again and recomputes it. It knows block and toke
 what an iteration may hold, and how it is run, it asks its policy.
 
 Events may come at any time, between `schedule` and `apply` too. What would take a sequence away
-that is being computed then, waits for `apply`; all else holds at once.
+that is being computed then, waits for `apply`; all else holds at once. A sequence that comes soon
+after an iteration has begun may still join it.
 """
 
 from collections.abc import Container, Iterable, Sequence
@@ -28,7 +29,13 @@ from dualpace.scheduling.plan import (
     TableWrite,
 )
 
-__all__ = ["HostLimits", "HostScheduler", "TableRecord"]
+__all__ = ["MOST_NEWCOMERS", "HostLimits", "HostScheduler", "TableRecord"]
+
+MOST_NEWCOMERS = 8
+"""That join one iteration: few enough that what they repeat takes the time of reading weights."""
+_MOST_REPEATED = 1.0 / 3.0
+"""Of an iteration's layers, for those who join it. One that comes later than so waits for less than
+the rest of it and a whole one; those who joined have cost the others less than half of one."""
 
 
 class HostScheduler:
@@ -42,6 +49,9 @@ class HostScheduler:
         """When the last iteration began, if the next one follows it at once."""
         self._last_status: HostStatus | None = None
         self._device_present = False
+        self._repeated = 0.0
+        """Which share of the present iteration's layers was computed again for who joined it."""
+        self._newcomers = 0
         self._computing: frozenset[int] = frozenset()
         """Requests of the plan whose results have not come yet: their blocks are being written."""
         self._cancelled: list[int] = []
@@ -213,22 +223,38 @@ class HostScheduler:
                 break
             evicted = self._state.sequences.get(sequence.request_id) is not sequence
             if not evicted and self._grow(sequence):
-                assert sequence.request is not None
-                rows.append(
-                    HostRow(
-                        request=sequence.request,
-                        slot=sequence.slot,
-                        position=sequence.num_tokens - 1,
-                        token_id=sequence.last_token,
-                    )
-                )
+                rows.append(_row(sequence))
         # A victim of a later row's growth may already stand in an earlier one.
         rows = [row for row in rows if row.request_id in self._state.sequences]
         self._state.running.rotate(-len(rows))
         shape = self._policy.shape([row.position + 1 for row in rows])
         self._started = (now, shape) if rows else None
         self._computing = frozenset(row.request_id for row in rows)
+        self._repeated, self._newcomers = 0.0, 0
         return HostPlan(tuple(rows), self.take_writes(), shape.micro_batches, shape.route)
+
+    def join(self, behind: float) -> tuple[HostRow, ...]:
+        """Let those who have come since `schedule` catch up with the iteration under way.
+
+        `behind` is the share of its layers that they would compute alone. Nobody joins late, nor at
+        the cost of another's blocks. `apply` takes their results with the others'.
+        """
+        if not self._computing or self._repeated + behind > _MOST_REPEATED:
+            return ()
+        room = self.limits.max_batch - len(self._computing)
+        room = min(room, MOST_NEWCOMERS - self._newcomers)
+        rows: list[HostRow] = []
+        for sequence in self._state.running:
+            if len(rows) == room:
+                break
+            if sequence.request_id not in self._computing and self._grow_into_free(sequence):
+                rows.append(_row(sequence))
+        if rows:
+            self._repeated += behind
+            self._newcomers += len(rows)
+            self._computing |= {row.request_id for row in rows}
+            self._started = None  # it is not of its shape any more
+        return tuple(rows)
 
     def take_writes(self) -> tuple[TableWrite, ...]:
         """Return the table writes since the last plan; they come before what else is told.
@@ -330,6 +356,15 @@ class HostScheduler:
         tokens = self._policy.open_kv_tokens(len(self._state.sequences), self._state.kv_tokens)
         return min(free, tokens // self.limits.block_size)
 
+    def _grow_into_free(self, sequence: HostSequence) -> bool:
+        """Make room for the next two tokens if nobody has to leave for it."""
+        missing = self._state.blocks_of(sequence.num_tokens + 1) - len(sequence.lease)
+        if missing > self._state.free_blocks:
+            return False
+        if missing > 0:
+            self._state.grow(sequence, missing)
+        return True
+
     def _grow(self, sequence: HostSequence) -> bool:
         """Make room for the token this iteration computes and the one it samples."""
         wanted = self._state.blocks_of(sequence.num_tokens + 1)
@@ -344,3 +379,13 @@ class HostScheduler:
                 if victim is sequence:
                     return False
         return True
+
+
+def _row(sequence: HostSequence) -> HostRow:
+    assert sequence.request is not None
+    return HostRow(
+        request=sequence.request,
+        slot=sequence.slot,
+        position=sequence.num_tokens - 1,
+        token_id=sequence.last_token,
+    )

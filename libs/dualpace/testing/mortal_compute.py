@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dualpace.core.blocks import blocks_for
+from dualpace.cpu_engine.meanwhile import Meanwhile
 from dualpace.ipc.arena import Arena
 from dualpace.ipc.layout import ArenaGeometry, KvDtype
-from dualpace.models.host_step import Interruption
 from dualpace.scheduling.plan import GpuPlan, HostPlan, Sample, TableWrite
 from dualpace.testing.two_schedulers import token_for
 
@@ -118,6 +118,8 @@ class HostRunner:
         """Die in the next step when this many rows have been committed."""
         self.meanwhile: Callable[[], None] = lambda: None
         """What happens elsewhere while a step is computed."""
+        self.behind: float | None = 0.1
+        """What those who come then would have to catch up with; None: nobody can join."""
         self._arena = arena
         self._kv = host_kv
 
@@ -127,12 +129,12 @@ class HostRunner:
             end = write.first + len(write.blocks)
             self._arena.block_tables[write.slot, write.first : end] = write.blocks
 
-    def execute(self, plan: HostPlan, interruption: Interruption) -> list[Sample]:
+    def execute(self, plan: HostPlan, meanwhile: Meanwhile) -> list[Sample]:
         """Check what rows attend to, make their tokens and commit them, one row after the other."""
         self.meanwhile()
-        interruption.poll()
+        joined = meanwhile.serve(self.behind) if meanwhile.flag[0] else ()
         samples: list[Sample] = []
-        for count, row in enumerate(plan.rows):
+        for count, row in enumerate((*plan.rows, *joined)):
             blocks = self._arena.block_tables[row.slot].tolist()
             assert row.token_id == token_for(row.request_id, row.position)
             _put(self._kv, blocks, row.position, kv_of(row.request_id, row.position))

@@ -8,7 +8,7 @@ same token. The harness checks ownership, order and accounting after each move.
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dualpace.core.messages import (
     Cancel,
@@ -27,7 +27,7 @@ from dualpace.scheduling.cpu import HostLimits, HostScheduler
 from dualpace.scheduling.gpu import GpuScheduler
 from dualpace.scheduling.gpu_state import GpuLimits
 from dualpace.scheduling.placement import Placement
-from dualpace.scheduling.plan import GpuPlan, HandoffCommit, HostPlan, Sample, TableWrite
+from dualpace.scheduling.plan import GpuPlan, HandoffCommit, HostPlan, HostRow, Sample, TableWrite
 
 
 def token_for(request_id: int, position: int) -> int:
@@ -122,6 +122,19 @@ class TwoSchedulers:
                 assert row.token_id == token_for(row.request_id, row.position)
             self._host_tables = {row.slot: self.tables[row.slot] for row in self._host_plan.rows}
         return self._host_plan
+
+    def host_join(self, behind: float) -> tuple[HostRow, ...]:
+        """Let who has come join the iteration that has begun, if one has."""
+        if self._host_plan is None:
+            return ()
+        joined = self.host.join(behind)
+        self._enter(self.host.take_writes())
+        for row in joined:
+            assert row.request_id not in {present.request_id for present in self._host_plan.rows}
+            assert row.token_id == token_for(row.request_id, row.position)
+            self._host_tables[row.slot] = self.tables[row.slot]
+        self._host_plan = replace(self._host_plan, rows=(*self._host_plan.rows, *joined))
+        return joined
 
     def host_end(self) -> None:
         """End the iteration that has begun, if one has."""

@@ -82,6 +82,8 @@ STEPS: dict[str, Callable[[TwoSchedulers], object]] = {
     "transfers": TwoSchedulers.finish_transfers,
     "host": TwoSchedulers.host_step,
     "host_begin": TwoSchedulers.host_begin,
+    "join_early": lambda node: node.host_join(0.1),
+    "join_late": lambda node: node.host_join(0.3),
     "to_host": TwoSchedulers.deliver_to_host,
     "to_gpu": TwoSchedulers.deliver_to_gpu,
 }

@@ -8,7 +8,8 @@ gateway, and a gpu-engine that is slow, stopped or gone changes nothing for the 
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from dualpace.core.clock import Clock
@@ -28,6 +29,7 @@ from dualpace.core.messages import (
 )
 from dualpace.core.request import Engine
 from dualpace.cpu_engine.borrowing import Borrower, NoBorrowing
+from dualpace.cpu_engine.meanwhile import Meanwhile
 from dualpace.cpu_engine.questions import Questions
 from dualpace.cpu_engine.resuming import resume_from
 from dualpace.cpu_engine.routing import ProfileFile
@@ -45,9 +47,8 @@ from dualpace.ipc.channel import (
 )
 from dualpace.ipc.lockstep import Lockstep
 from dualpace.ipc.pulse import Pulse
-from dualpace.models.host_step import Interruption
-from dualpace.scheduling.cpu import HostScheduler
-from dualpace.scheduling.plan import Failure, HostPlan, Sample, TableWrite
+from dualpace.scheduling.cpu import MOST_NEWCOMERS, HostScheduler
+from dualpace.scheduling.plan import Failure, HostPlan, HostRow, Sample, TableWrite
 
 log = logging.getLogger(__name__)
 
@@ -63,8 +64,11 @@ class Runner(Protocol):
         """Enter newly held blocks into the block tables."""
         ...
 
-    def execute(self, plan: HostPlan, interruption: Interruption) -> list[Sample | Failure]:
-        """Advance every row by one token, and commit the step to the sequence table."""
+    def execute(self, plan: HostPlan, meanwhile: Meanwhile) -> list[Sample | Failure]:
+        """Advance every row by one token, and commit the step to the sequence table.
+
+        Calls `meanwhile` between layers; results of those who join follow the others'.
+        """
         ...
 
     def gauges(self) -> Mapping[str, float]:
@@ -105,7 +109,10 @@ class CpuEngine:
         self._device = device
         self._grammars = grammars
         self._clock = clock
-        self._interruption = Interruption(inbox.flag, self._answer)
+        self._meanwhile = Meanwhile(inbox.flag, self._answer, MOST_NEWCOMERS)
+        self._joined: list[HostRow] = []
+        """The present iteration, in its middle."""
+        self._joined_total = 0
         self._pulse = Pulse(arena.heartbeat(Engine.CPU), gateways, clock, self.gauges)
         self._session: int | None = None
         """The handoff session with the gpu-engine, as far as the inbox has told."""
@@ -147,7 +154,10 @@ class CpuEngine:
         if plan.rows:
             if self._lockstep is not None:
                 self._lockstep.begin()
-            self.scheduler.apply(self._runner.execute(plan, self._interruption))
+            self.scheduler.apply(self._runner.execute(plan, self._meanwhile))
+            plan = replace(plan, rows=(*plan.rows, *self._joined))
+            self._joined_total += len(self._joined)
+            self._joined.clear()
             if self._lockstep is not None:
                 self._lockstep.end()
             self._tokens.count(len(plan.rows))
@@ -168,6 +178,7 @@ class CpuEngine:
             "free_slots": self.scheduler.free_slots,
             "total_slots": limits.num_slots,
             "evictions_total": self.scheduler.evictions,
+            "joined_total": self._joined_total,
             "parked": self.scheduler.num_parked,
             "resumed_total": self._resumed,
             "steps_total": self._pulse.steps,
@@ -196,11 +207,17 @@ class CpuEngine:
         for item in self._inbox.drain():
             self._receive(item)
 
-    def _answer(self) -> None:
-        """Take and answer what has come while an iteration is under way."""
+    def _answer(self, behind: float | None) -> Sequence[HostRow]:
+        """Take and answer what has come while an iteration is under way; return who joins it.
+
+        `behind`: the share of its layers that those would have to catch up with; None: too late.
+        """
         self._take()
+        joined = () if behind is None else self.scheduler.join(behind)
+        self._joined += joined
         self._runner.write_tables(self.scheduler.take_writes())
         self._publish()
+        return joined
 
     def _receive(self, item: CpuInput) -> None:
         if isinstance(item, Cancel):
