@@ -17,6 +17,7 @@ from collections.abc import Container, Iterable, Sequence
 from dualpace.core.errors import CapacityError
 from dualpace.core.messages import Commit, EngineEvent, HostStatus, Refused, Reserve, TokenEvent
 from dualpace.core.request import FinishReason
+from dualpace.scheduling.host_iteration import HostIteration, Late
 from dualpace.scheduling.host_policy import HostPolicy, HostShape, Unprofiled
 from dualpace.scheduling.host_sequence import HostPhase, HostSequence
 from dualpace.scheduling.host_state import HostLimits, HostState, TableRecord
@@ -29,13 +30,7 @@ from dualpace.scheduling.plan import (
     TableWrite,
 )
 
-__all__ = ["MOST_NEWCOMERS", "HostLimits", "HostScheduler", "TableRecord"]
-
-MOST_NEWCOMERS = 8
-"""That join one iteration: few enough that what they repeat takes the time of reading weights."""
-_MOST_REPEATED = 1.0 / 3.0
-"""Of an iteration's layers, for those who join it. One that comes later than so waits for less than
-the rest of it and a whole one; those who joined have cost the others less than half of one."""
+__all__ = ["HostLimits", "HostScheduler", "TableRecord"]
 
 
 class HostScheduler:
@@ -49,16 +44,7 @@ class HostScheduler:
         """When the last iteration began, if the next one follows it at once."""
         self._last_status: HostStatus | None = None
         self._device_present = False
-        self._repeated = 0.0
-        """Which share of the present iteration's layers was computed again for who joined it."""
-        self._newcomers = 0
-        self._computing: frozenset[int] = frozenset()
-        """Requests of the plan whose results have not come yet: their blocks are being written."""
-        self._cancelled: list[int] = []
-        self._recalled: list[int] = []
-        self._disowned: list[int] = []
-        """Those of them that are to end, to be given back or given up, once the results are there.
-        """
+        self._iteration = HostIteration()
 
     @property
     def num_sequences(self) -> int:
@@ -154,8 +140,7 @@ class HostScheduler:
 
     def recall(self, request_id: int) -> None:
         """Give a request back with its KV. One that has ended or is on its way back is ignored."""
-        if request_id in self._computing:
-            self._recalled.append(request_id)
+        if self._iteration.put_off(Late.RECALL, request_id):
             return
         sequence = self.owned(request_id)
         if sequence is not None:
@@ -170,8 +155,7 @@ class HostScheduler:
 
     def cancel(self, request_id: int) -> None:
         """Stop a request that is owned here; others are the gpu-engine's to cancel."""
-        if request_id in self._computing:
-            self._cancelled.append(request_id)
+        if self._iteration.put_off(Late.CANCEL, request_id):
             return
         sequence = self.owned(request_id)
         if sequence is not None:
@@ -179,8 +163,7 @@ class HostScheduler:
 
     def disown(self, request_id: int) -> None:
         """Give up a request that no gpu-engine knows. Whoever does this tells its gateway."""
-        if request_id in self._computing:
-            self._disowned.append(request_id)
+        if self._iteration.put_off(Late.DISOWN, request_id):
             return
         sequence = self.owned(request_id)
         if sequence is not None:
@@ -207,7 +190,7 @@ class HostScheduler:
             if not sequence.owned:
                 self._state.drop(sequence)
         self._device_present = False
-        self._recalled.clear()
+        self._iteration.forget(Late.RECALL)
         self._state.handoff.clear()
 
     # Decisions.
@@ -229,8 +212,7 @@ class HostScheduler:
         self._state.running.rotate(-len(rows))
         shape = self._policy.shape([row.position + 1 for row in rows])
         self._started = (now, shape) if rows else None
-        self._computing = frozenset(row.request_id for row in rows)
-        self._repeated, self._newcomers = 0.0, 0
+        self._iteration.begin(row.request_id for row in rows)
         return HostPlan(tuple(rows), self.take_writes(), shape.micro_batches, shape.route)
 
     def join(self, behind: float) -> tuple[HostRow, ...]:
@@ -239,20 +221,16 @@ class HostScheduler:
         `behind` is the share of its layers that they would compute alone. Nobody joins late, nor at
         the cost of another's blocks. `apply` takes their results with the others'.
         """
-        if not self._computing or self._repeated + behind > _MOST_REPEATED:
-            return ()
-        room = self.limits.max_batch - len(self._computing)
-        room = min(room, MOST_NEWCOMERS - self._newcomers)
+        room = self._iteration.room(behind, self.limits.max_batch)
         rows: list[HostRow] = []
-        for sequence in self._state.running:
+        for sequence in self._state.running if room else ():
             if len(rows) == room:
                 break
-            if sequence.request_id not in self._computing and self._grow_into_free(sequence):
+            computed = self._iteration.computes(sequence.request_id)
+            if not computed and self._grow_into_free(sequence):
                 rows.append(_row(sequence))
         if rows:
-            self._repeated += behind
-            self._newcomers += len(rows)
-            self._computing |= {row.request_id for row in rows}
+            self._iteration.join((row.request_id for row in rows), behind)
             self._started = None  # it is not of its shape any more
         return tuple(rows)
 
@@ -271,16 +249,9 @@ class HostScheduler:
                 self._state.finish(sequence, result.reason, result.message)
             else:
                 self._apply_sample(sequence, result)
-        self._computing = frozenset()
-        cancelled, self._cancelled = self._cancelled, []
-        recalled, self._recalled = self._recalled, []
-        disowned, self._disowned = self._disowned, []
-        for request_id in cancelled:
-            self.cancel(request_id)
-        for request_id in recalled:
-            self.recall(request_id)
-        for request_id in disowned:
-            self.disown(request_id)
+        late = {Late.CANCEL: self.cancel, Late.RECALL: self.recall, Late.DISOWN: self.disown}
+        for what, request_id in self._iteration.end():
+            late[what](request_id)
         if not self._state.running:
             self._started = None
 
@@ -329,8 +300,7 @@ class HostScheduler:
     def check_integrity(self) -> None:
         """Assert that blocks, slots and the queue agree with the phases."""
         self._state.check_integrity()
-        assert self._computing <= {s.request_id for s in self._state.running}
-        assert self._computing.issuperset((*self._cancelled, *self._recalled, *self._disowned))
+        self._iteration.check_integrity(s.request_id for s in self._state.running)
 
     def _refusal(self, reserve: Reserve) -> str | None:
         """Return why a reservation cannot be made, or None."""

@@ -4,7 +4,8 @@ import pytest
 
 from dualpace.core.messages import Commit, Reserve
 from dualpace.core.request import Request
-from dualpace.scheduling.cpu import MOST_NEWCOMERS, HostLimits, HostScheduler
+from dualpace.scheduling.cpu import HostLimits, HostScheduler
+from dualpace.scheduling.host_iteration import MOST_NEWCOMERS
 from dualpace.scheduling.plan import Sample
 
 

@@ -47,7 +47,8 @@ from dualpace.ipc.channel import (
 )
 from dualpace.ipc.lockstep import Lockstep
 from dualpace.ipc.pulse import Pulse
-from dualpace.scheduling.cpu import MOST_NEWCOMERS, HostScheduler
+from dualpace.scheduling.cpu import HostScheduler
+from dualpace.scheduling.host_iteration import MOST_NEWCOMERS
 from dualpace.scheduling.plan import Failure, HostPlan, HostRow, Sample, TableWrite
 
 log = logging.getLogger(__name__)
