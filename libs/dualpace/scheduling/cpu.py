@@ -218,16 +218,17 @@ class HostScheduler:
     def join(self, behind: float) -> tuple[HostRow, ...]:
         """Let those who have come since `schedule` catch up with the iteration under way.
 
-        `behind` is the share of its layers that they would compute alone. Nobody joins late, nor at
-        the cost of another's blocks. `apply` takes their results with the others'.
+        `behind` is the share of its layers that they would compute alone. Nobody joins late, though
+        what turned round may come later than others, nor at the cost of another's blocks. `apply`
+        takes their results with the others'.
         """
-        room = self._iteration.room(behind, self.limits.max_batch)
+        widest = self.limits.max_batch
+        room = {o: self._iteration.room(behind, widest, overdue=o) for o in (False, True)}
         rows: list[HostRow] = []
-        for sequence in self._state.running if room else ():
-            if len(rows) == room:
-                break
+        for sequence in self._state.running if room[True] else ():
             computed = self._iteration.computes(sequence.request_id)
-            if not computed and self._grow_into_free(sequence):
+            fits = len(rows) < room[sequence.turned_round]
+            if fits and not computed and self._grow_into_free(sequence):
                 rows.append(_row(sequence))
         if rows:
             self._iteration.join((row.request_id for row in rows), behind)
@@ -260,6 +261,7 @@ class HostScheduler:
         assert sequence.request is not None
         position = sequence.num_tokens
         sequence.num_tokens += 1
+        sequence.turned_round = False
         self._state.kv_tokens += 1
         sequence.last_token = sample.token_id
         sequence.new_tokens.append(sample.token_id)

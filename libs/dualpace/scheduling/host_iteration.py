@@ -11,6 +11,8 @@ MOST_NEWCOMERS = 8
 _MOST_REPEATED = 1.0 / 3.0
 """Of an iteration's layers, for those who join it. One that comes later than so waits for less than
 the rest of it and a whole one; those who joined have cost the others less than half of one."""
+_MOST_FOR_THE_OVERDUE = 2.0 / 3.0
+"""The same for one that has waited since the iteration began: it would wait for two."""
 
 
 class Late(enum.Enum):
@@ -40,9 +42,13 @@ class HostIteration:
         """Whether a request's result is still to come, and its blocks are being written."""
         return request_id in self._computing
 
-    def room(self, behind: float, max_batch: int) -> int:
-        """How many may join that lack a share `behind` of the layers."""
-        if not self._computing or self._repeated + behind > _MOST_REPEATED:
+    def room(self, behind: float, max_batch: int, *, overdue: bool = False) -> int:
+        """How many may join that lack a share `behind` of the layers.
+
+        `overdue`: of those who have waited since the iteration began.
+        """
+        most = _MOST_FOR_THE_OVERDUE if overdue else _MOST_REPEATED
+        if not self._computing or self._repeated + behind > most:
             return 0
         return min(max_batch - len(self._computing), MOST_NEWCOMERS - self._newcomers)
 

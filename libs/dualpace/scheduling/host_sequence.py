@@ -38,6 +38,8 @@ class HostSequence:
     device_knows: bool = False
     """Whether it was committed in the session with the gpu-engine that is open now, and so can be
     given back to it."""
+    turned_round: bool = False
+    """Whether it was given back and came again, without a token since."""
 
     @property
     def gateway_id(self) -> int:

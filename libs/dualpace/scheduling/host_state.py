@@ -118,6 +118,7 @@ class HostState:
         sequence = self.sequences[commit.request.request_id]
         assert not sequence.owned
         assert commit.return_at is None or commit.return_at > commit.num_tokens
+        sequence.turned_round = sequence.phase is HostPhase.RETURNED
         sequence.phase = HostPhase.PARKED
         sequence.device_knows = True
         sequence.request = commit.request

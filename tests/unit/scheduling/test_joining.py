@@ -62,6 +62,34 @@ def test_the_late_wait(behind: float, joins: bool) -> None:
     assert bool(host.join(behind)) is joins
 
 
+@pytest.mark.parametrize(("behind", "joins"), [(0.3, True), (0.6, True), (0.7, False)])
+def test_what_turned_round_may_come_later(behind: float, joins: bool) -> None:
+    """It has waited since the iteration began: without that it would wait for two."""
+    host = make_host()
+    come(host, 1, 2, 3)
+    host.recall(2)
+    host.schedule(0.0)
+    come(host, 4)
+    commit(host, 2, 2)
+    assert [row.request_id for row in host.join(behind)] == (
+        [2] if behind > 0.4 else [4, 2]
+    ) * joins
+    host.check_integrity()
+
+
+def test_who_turned_round_is_as_others_once_it_has_its_token() -> None:
+    host = make_host()
+    come(host, 1, 2)
+    host.recall(2)
+    commit(host, 2, 2)
+    host.schedule(0.0)
+    host.apply([Sample(1, 7), Sample(2, 7)])
+    host.recall(2)
+    host.schedule(1.0)
+    come(host, 3)
+    assert host.join(0.6) == ()
+
+
 def test_what_is_computed_again_is_bounded_for_all_together() -> None:
     host = make_host()
     come(host, 1)
