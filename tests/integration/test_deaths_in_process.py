@@ -22,7 +22,8 @@ MOVES = st.lists(
             st.sampled_from(
                 [
                     *("step", "to_engine", "to_gateway", "handoff", "round", "round", "slow"),
-                    *("kill", "die", "amid", "start", "join_gateway", "join_handoff", "cancel"),
+                    *("kill", "die", "amid", "between", "start", "join_gateway", "join_handoff"),
+                    "cancel",
                 ]
             ),
             ENGINE,
@@ -68,6 +69,8 @@ def make_move(node: MortalNode, move: str, engine: Engine, number: int) -> None:
             node.host_runner.dies_after = number % 3
     elif move == "amid":
         node.messages_amid_steps = number % 4
+    elif move == "between":
+        node.host_steps_amid_steps = number % 2 == 0
     elif move == "slow":
         assert node.device_runner is not None
         node.device_runner.copies_complete = number % 2 == 0
@@ -153,3 +156,50 @@ def test_a_copy_that_outlives_the_host_spoils_nothing() -> None:
         node.step(Engine.GPU)
         node.settle()
         assert [len(node.tokens_of(request_id)[0]) for request_id in (1, 2)] == [40, 4]
+
+
+@pytest.mark.parametrize("dies", [None, *Engine])
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_copies_that_begin_amid_an_iteration_outlive_whatever_happens(
+    dies: Engine | None, cancelled: bool
+) -> None:
+    """Engines die, and clients give up, while KV is on its way back to the device."""
+    sizes = MortalSizes(device_blocks=16, host_blocks=16, max_running=4)
+    with mortal_node("random:1", sizes) as node:
+        node.messages_amid_steps, node.host_steps_amid_steps = 3, True
+        for request_id in range(1, 6):
+            request = Request(
+                request_id=request_id,
+                gateway_id=GATEWAY_ID,
+                prompt_tokens=7 * request_id,
+                max_tokens=40,
+                arrival_s=float(request_id),
+            )
+            node.submit(request)
+        runner = node.device_runner
+        assert runner is not None
+        for _ in range(100):
+            begun = runner.copies_amid_steps
+            node.round()
+            if runner.copies_amid_steps > begun and not runner.copies_complete:
+                break
+            runner.copies_complete = not runner.copies_complete
+        else:
+            raise AssertionError("no copy began in the middle of an iteration")
+        for generation in node.generations.values() if cancelled else ():
+            generation.cancel()
+        if dies is not None:
+            node.kill(dies, 1)
+        for _ in range(3):
+            node.round()
+            node.check_owners()
+        assert node.device_runner is not None
+        node.device_runner.copies_complete = True
+        node.settle()
+        for request_id, request in node.requests.items():
+            tokens, end = node.tokens_of(request_id)
+            first = request.prompt_tokens
+            assert tokens == [token_for(request_id, first + i) for i in range(len(tokens))]
+            assert end.reason is FinishReason.CANCELLED or (end.reason, len(tokens)) == end_of(
+                request
+            )

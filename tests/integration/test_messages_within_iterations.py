@@ -14,12 +14,13 @@ import torch
 
 from dualpace.checkpoint import open_checkpoint
 from dualpace.core.messages import Cancel, Reserve, Reserved
-from dualpace.core.request import FinishReason
+from dualpace.core.request import Engine, FinishReason
 from dualpace.ipc.channel import CpuInput, DeviceLeft, GatewayLeft
 from dualpace.models.decoder import Decoder
 from dualpace.models.host_attention import host_attention
 from dualpace.models.host_linear import host_linear
 from dualpace.models.loader import load_decoder
+from dualpace.scheduling.placement import GpuOnly
 from dualpace.scheduling.route import Route
 from dualpace.testing.gold import tiny_model, tiny_prompts
 from dualpace.testing.in_process import GATEWAY_ID, InProcessNode, NodeSizes
@@ -309,6 +310,43 @@ def test_what_comes_back_to_a_device_without_room_is_given_back_within_its_itera
     node.between_device_stages = lambda: None
     node.run()
     for request_id, prompt in enumerate(prompts[:2]):
+        assert prompt.first_wrong_step(node.received[request_id].token_ids()) is None
+    node.settle()
+    node.close()
+
+
+def test_what_comes_back_within_an_iteration_is_in_the_next_one(tmp_path: Path) -> None:
+    node = InProcessNode(
+        decoder_of("llama3_rope", native=False),
+        tmp_path,
+        "cpu",
+        attention=host_attention(num_threads=2),
+    )
+    prompts = tiny_prompts("llama3_rope")
+    for request_id, prompt in enumerate(prompts[:2]):
+        node.submit(request_id, prompt.token_ids, len(prompt.greedy_ids))
+    node.run(until=lambda: node.host_scheduler.num_running == 2)
+    node.gpu_scheduler._placement = GpuOnly()
+    node.submit(2, prompts[2].token_ids, len(prompts[2].greedy_ids))
+    boundaries: list[int] = []
+
+    def come_back() -> None:
+        boundaries.append(len(node.received[0].tokens))
+        if len(boundaries) == 2:
+            node.host_scheduler.recall(0)
+            node.cpu._publish()
+
+    node.between_device_stages = come_back
+    node.gpu.step()
+    assert len(boundaries) > 2
+    before = set(node.received[0].tokens)
+    assert len(before) == boundaries[-1]
+    node.gpu.step()
+    (new,) = set(node.received[0].tokens) - before
+    assert node.received[0].engines[new] is Engine.GPU
+    assert node.gpu.gauges()["returns_total"] == 1
+    node.run()
+    for request_id, prompt in enumerate(prompts[:3]):
         assert prompt.first_wrong_step(node.received[request_id].token_ids()) is None
     node.settle()
     node.close()

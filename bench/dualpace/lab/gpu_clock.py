@@ -1,8 +1,9 @@
 """The simulated gpu-engine: its scheduler, a clock, and the link to host memory.
 
-Like the engine, it takes messages between iterations, schedules, lets the iteration's time pass,
-and sends what came of it. Dense Assist slows its iterations down by the share of GPU time that the
-host takes. It does not know the host's schedule.
+Like the engine, it schedules, lets the iteration's time pass, and sends what came of it. New
+requests are taken between iterations, messages of the host and ends of copies at once. Dense Assist
+slows its iterations down by the share of GPU time that the host takes. It does not know the host's
+schedule.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,7 +14,7 @@ from dualpace.lab.recorder import Recorder
 from dualpace.lab.timeline import Timeline
 from dualpace.scheduling.cost import GpuWork, NodeCosts, work_of
 from dualpace.scheduling.gpu import GpuScheduler
-from dualpace.scheduling.plan import GpuPlan, HandoffCommit, Sample
+from dualpace.scheduling.plan import GpuPlan, HandoffCommit, KvCopy, Sample
 from dualpace.scheduling.routing import offer
 
 Command = HandoffCommand | HandoffCommit
@@ -54,12 +55,13 @@ class GpuClock:
     def submit(self, submit: Submit) -> None:
         """Take a new request."""
         self.scheduler.submit(submit)
-        self._wake()
+        if self._plan is None:
+            self._begin()
 
     def deliver(self, events: Iterable[HandoffEvent]) -> None:
         """Take messages from the host."""
         self._inbox.extend(events)
-        self._wake()
+        self._hear()
 
     def terms(self) -> AssistTerms:
         """Return what assist costs now."""
@@ -78,18 +80,19 @@ class GpuClock:
         if self._plan is not None:
             self._plan_end()
 
-    def _wake(self) -> None:
+    def _hear(self) -> None:
+        """Take what has come: between iterations all of it, in one's middle as the engine does."""
         if self._plan is None:
             self._begin()
+        else:
+            self._receive()
+            self._publish()
 
     def _begin(self) -> None:
         self._receive()
         now = self._timeline.now
         plan = self.scheduler.schedule(now)
-        for copy in plan.copies_in:
-            seconds = self._costs.link.kv_to_device_s(copy.num_positions)
-            self._in_free_s = max(now, self._in_free_s) + seconds
-            self._copy_until(self._in_free_s, copy.request_id)
+        self._copy_back(plan.copies_in)
         for copy in plan.copies_out:
             self._copy_out(copy.request_id, copy.num_positions)
         if plan.rows:
@@ -130,6 +133,12 @@ class GpuClock:
         end_s = self._timeline.now + max(0.0, self._left_s) / (1.0 - self._taken)
         self._timeline.at(end_s, lambda: self._end(number))
 
+    def _copy_back(self, copies: Iterable[KvCopy]) -> None:
+        for copy in copies:
+            seconds = self._costs.link.kv_to_device_s(copy.num_positions)
+            self._in_free_s = max(self._timeline.now, self._in_free_s) + seconds
+            self._copy_until(self._in_free_s, copy.request_id)
+
     def _copy_out(self, request_id: int, positions: int) -> None:
         seconds = self._costs.link.kv_to_host_s(positions)
         self._out_free_s = max(self._timeline.now, self._out_free_s) + seconds
@@ -138,17 +147,18 @@ class GpuClock:
     def _copy_until(self, end_s: float, request_id: int) -> None:
         def done() -> None:
             self._copied.append(request_id)
-            self._wake()
+            self._hear()
 
         self._timeline.at(end_s, done)
 
     def _receive(self) -> None:
-        for event in self._inbox:
+        inbox, self._inbox = self._inbox, []
+        for event in inbox:
             self.scheduler.host_event(event)
-        self._inbox.clear()
-        for request_id in self._copied:
+        copied, self._copied = self._copied, []
+        for request_id in copied:
             self.scheduler.transfer_done(request_id)
-        self._copied.clear()
+        self._copy_back(self.scheduler.take_returned())
 
     def _publish(self) -> None:
         outbox = self.scheduler.drain()

@@ -28,6 +28,7 @@ from dualpace.core.messages import (
     TokenEvent,
 )
 from dualpace.core.request import FinishReason
+from dualpace.scheduling.gpu_rows import copy_back, copy_out, next_row
 from dualpace.scheduling.gpu_sequence import GpuSequence, Phase
 from dualpace.scheduling.gpu_state import GpuLimits, GpuState
 from dualpace.scheduling.pacing import FullSpeed, Pacing
@@ -122,14 +123,29 @@ class GpuScheduler:
         """Give up what the host owned, and what was agreed with it; the rest stays here."""
         self.state.lose_host()
 
-    def give_back(self) -> None:
-        """Commit again, where they are, those that came back and had better stay on the host."""
+    def take_returned(self) -> tuple[KvCopy, ...]:
+        """Decide at once, while a plan runs too, about those that came back from the host.
+
+        They are committed again, where they are, or take room on the device, unless an older one
+        waits for it. Whatever runs touches none of that: the copies returned can begin at once.
+        """
+        copies: list[KvCopy] = []
+        overtaking = False
         for sequence in list(self.state.waiting):
-            if sequence.kv_on_host and self._placement.admit(sequence, self.state) is Tier.HOST:
+            if not sequence.kv_on_host:
+                overtaking = True
+                continue
+            tier = self._placement.admit(sequence, self.state)
+            if tier is Tier.HOST:
                 self._commit(sequence)
+            elif tier is Tier.GPU and not overtaking and self.state.take_device(sequence):
+                copies.append(copy_back(sequence))
+            else:
+                overtaking = True
+        return tuple(copies)
 
     def transfer_done(self, request_id: int) -> None:
-        """Note that one copy of a plan, to or from the host, has completed."""
+        """Note that one copy, to or from the host, has completed."""
         sequence = self.state.sequences[request_id]
         sequence.copies_in_flight -= 1
         assert sequence.copies_in_flight >= 0
@@ -254,7 +270,7 @@ class GpuScheduler:
             elif sequence.host_granted and not sequence.bound_for_host:
                 self.state.release_host(sequence)
             if self._grow(sequence):
-                rows.append(self._row(sequence, 1))
+                rows.append(next_row(sequence, 1))
                 budget -= 1
         return budget
 
@@ -262,7 +278,7 @@ class GpuScheduler:
         for sequence in self.state.running:
             if sequence.pending > 1 and budget:
                 count = min(sequence.pending, budget)
-                rows.append(self._row(sequence, count))
+                rows.append(next_row(sequence, count))
                 budget -= count
         return budget
 
@@ -293,7 +309,7 @@ class GpuScheduler:
             sequence.bound_for_host = True
         else:
             self.state.start_leaving(sequence)
-        out.append(self._copy(sequence, sequence.computed))
+        out.append(copy_out(sequence))
         return room
 
     def _grow(self, sequence: GpuSequence) -> bool:
@@ -318,36 +334,6 @@ class GpuScheduler:
             self.state.grow(sequence, missing)
         return True
 
-    def _row(self, sequence: GpuSequence, count: int) -> GpuRow:
-        assert sequence.lease is not None
-        assert sequence.slot is not None
-        start = sequence.computed
-        stream_to: Sequence[int] | None = None
-        if sequence.bound_for_host:
-            assert sequence.host is not None
-            stream_to = sequence.host.blocks
-            sequence.copies_in_flight += 1
-        return GpuRow(
-            request=sequence.request,
-            slot=sequence.slot,
-            start=start,
-            tokens=tuple(sequence.tokens[start : start + count]),
-            blocks=sequence.lease.blocks,
-            known_tokens=sequence.tokens,
-            samples=count == sequence.pending,
-            scored=sequence.unscored(start, count),
-            stream_to=stream_to,
-        )
-
-    def _copy(self, sequence: GpuSequence, num_positions: int) -> KvCopy:
-        assert sequence.lease is not None
-        assert sequence.host is not None
-        assert sequence.host.blocks is not None
-        sequence.copies_in_flight += 1
-        return KvCopy(
-            sequence.request_id, sequence.lease.blocks, sequence.host.blocks, num_positions
-        )
-
     # Waiting sequences.
 
     def _admit_waiting(
@@ -358,7 +344,6 @@ class GpuScheduler:
         for sequence in list(self.state.waiting):
             tier = self._placement.admit(sequence, self.state)
             if tier is None:
-                self._blocked = True
                 self._note_shortage(sequence)
                 return
             if tier is Tier.HOST and sequence.kv_on_host:
@@ -373,21 +358,20 @@ class GpuScheduler:
             if not budget and not sequence.kv_on_host:
                 return
             if not self.state.take_device(sequence):
-                self._blocked = True
                 self._note_shortage(sequence)
                 return
-            if sequence.host is not None and sequence.kv_on_host:
-                sequence.phase = Phase.ARRIVING
-                arriving.append(self._copy(sequence, sequence.host.kv_tokens))
+            if sequence.kv_on_host:
+                arriving.append(copy_back(sequence))
                 continue
             sequence.bound_for_host = tier is Tier.HOST
             self.state.start_running(sequence)
             self.state.note_start(sequence, now)
             count = min(sequence.pending, budget)
-            rows.append(self._row(sequence, count))
+            rows.append(next_row(sequence, count))
             budget -= count
 
     def _note_shortage(self, sequence: GpuSequence) -> None:
+        self._blocked = True
         wanted = self.state.device_blocks_for(sequence.num_tokens)
         self.state.shortage = max(0, wanted - self.state.free_device_blocks)
 

@@ -14,7 +14,7 @@ from dualpace.core.blocks import blocks_for
 from dualpace.cpu_engine.meanwhile import Meanwhile
 from dualpace.ipc.arena import Arena
 from dualpace.ipc.layout import ArenaGeometry, KvDtype
-from dualpace.scheduling.plan import GpuPlan, HostPlan, Sample, TableWrite
+from dualpace.scheduling.plan import GpuPlan, HostPlan, KvCopy, Sample, TableWrite
 from dualpace.testing.two_schedulers import token_for
 
 BLOCK_SIZE = 16
@@ -64,6 +64,9 @@ class DeviceRunner:
         self.copies_complete = True
         self.meanwhile: Callable[[], None] = lambda: None
         """What happens elsewhere while an iteration is computed."""
+        self.copies_amid_steps = 0
+        """Copies to the device that began while an iteration was computed."""
+        self._computing = False
         self._kv = np.zeros((num_blocks, BLOCK_SIZE), np.int64)
         self._host_kv = host_kv
         self._copies: list[tuple[int, Callable[[], None]]] = []
@@ -72,12 +75,15 @@ class DeviceRunner:
         """Check what rows attend to, and make their tokens."""
         for copy in plan.copies_out:
             self._copy(copy.request_id, self._kv, copy.device_blocks, copy.host_blocks)
-        for copy in plan.copies_in:
-            self._copy(copy.request_id, self._host_kv, copy.host_blocks, copy.device_blocks)
+        self.copy_back(plan.copies_in)
+        self._computing = True
         self.meanwhile()
         for row in plan.rows:
             for position in range(row.start, row.start + len(row.tokens)):
                 _put(self._kv, row.blocks, position, kv_of(row.request_id, position))
+        self.meanwhile()
+        self._computing = False
+        for row in plan.rows:
             _check(self._kv, row.blocks, row.request_id, row.start + len(row.tokens))
             if row.stream_to is not None:
                 used = blocks_for(row.start + len(row.tokens), BLOCK_SIZE)
@@ -87,6 +93,12 @@ class DeviceRunner:
             for row in plan.rows
             if row.samples
         ]
+
+    def copy_back(self, copies: Sequence[KvCopy]) -> None:
+        """Begin copies to the device, also while an iteration is computed."""
+        self.copies_amid_steps += len(copies) if self._computing else 0
+        for copy in copies:
+            self._copy(copy.request_id, self._host_kv, copy.host_blocks, copy.device_blocks)
 
     def completed_transfers(self) -> list[int]:
         """Carry copies out, if they are to be complete."""

@@ -84,7 +84,8 @@ class MortalNode:
         """By the arena's generation."""
         self._incarnations = 0
         self.messages_amid_steps = 0
-        """How many of each kind reach an engine while it computes."""
+        """How many of each kind reach an engine while it computes; then the host may step, too."""
+        self.host_steps_amid_steps = False
         self.device_runner: DeviceRunner | None = None
         self.host_runner: HostRunner | None = None
         ports = {engine: GatewaysPort(self.sessions, engine) for engine in Engine}
@@ -288,6 +289,9 @@ class MortalNode:
             self.deliver_handoff(engine)
 
     def _amid_a_device_step(self, engine: GpuEngine) -> None:
+        if self.host_steps_amid_steps:
+            self._amid_a_host_step()
+            self.step(Engine.CPU)
         for _ in range(self.messages_amid_steps):
             self.deliver_to_engine(Engine.GPU)
             self.deliver_handoff(Engine.GPU)

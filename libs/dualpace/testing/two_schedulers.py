@@ -7,7 +7,7 @@ same token. The harness checks ownership, order and accounting after each move.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from dualpace.core.messages import (
@@ -27,7 +27,15 @@ from dualpace.scheduling.cpu import HostLimits, HostScheduler
 from dualpace.scheduling.gpu import GpuScheduler
 from dualpace.scheduling.gpu_state import GpuLimits
 from dualpace.scheduling.placement import Placement
-from dualpace.scheduling.plan import GpuPlan, HandoffCommit, HostPlan, HostRow, Sample, TableWrite
+from dualpace.scheduling.plan import (
+    GpuPlan,
+    HandoffCommit,
+    HostPlan,
+    HostRow,
+    KvCopy,
+    Sample,
+    TableWrite,
+)
 
 
 def token_for(request_id: int, position: int) -> int:
@@ -57,6 +65,11 @@ class TwoSchedulers:
         self.max_total: dict[int, int] = {}
         self.tables: dict[int, tuple[int, ...]] = {}
         """The host's block tables, by slot."""
+        self.copies_amid_plans = 0
+        """Copies to the device that began while a plan of the gpu-engine ran."""
+        self._gpu_plan: GpuPlan | None = None
+        self._held: list[Callable[[], None]] = []
+        """What the gpu-engine hears of gateways once its plan has ended."""
         self._host_plan: HostPlan | None = None
         self._host_tables: dict[int, tuple[int, ...]] = {}
         self.host.device_joined()
@@ -67,27 +80,46 @@ class TwoSchedulers:
         prompt = tuple(token_for(request.request_id, p) for p in range(request.prompt_tokens))
         self.received[request.request_id] = Received(request.prompt_tokens)
         self.max_total[request.request_id] = request.max_total_tokens
-        self.gpu.submit(Submit(request, prompt))
-        self._drain_gpu()
+        self._between_plans(lambda: self.gpu.submit(Submit(request, prompt)))
 
     def cancel(self, request_id: int) -> None:
         """Cancel at both engines, as a gateway does."""
-        self.gpu.cancel(request_id)
+        self._between_plans(lambda: self.gpu.cancel(request_id))
         self.host.cancel(request_id)
-        self._drain_gpu()
         self._drain_host()
 
     def gpu_step(self, *, finish_transfers: bool = True) -> GpuPlan:
-        """One iteration of the gpu-engine."""
-        plan = self.gpu.schedule(0.0)
+        """One iteration of the gpu-engine, or the end of the one that has begun."""
+        plan = self.gpu_begin()
+        self.gpu_end()
+        if finish_transfers:
+            self.finish_transfers()
+        return plan
+
+    def gpu_begin(self) -> GpuPlan:
+        """Begin an iteration of the gpu-engine, unless one has begun; the host may be heard then.
+
+        Copies may complete at any time.
+        """
+        if self._gpu_plan is not None:
+            return self._gpu_plan
+        self._take_returned()
+        plan = self._gpu_plan = self.gpu.schedule(0.0)
         for row in plan.rows:
             assert len(row.blocks) * self.gpu.state.limits.block_size >= row.start + len(row.tokens)
             expected = [token_for(row.request_id, row.start + i) for i in range(len(row.tokens))]
             assert list(row.tokens) == expected
-            if row.stream_to is not None:
-                self.transfers.append(row.request_id)
         for copy in (*plan.copies_in, *plan.copies_out):
             self.transfers.append(copy.request_id)
+        self._drain_gpu()
+        return plan
+
+    def gpu_end(self) -> None:
+        """End the iteration that has begun, if one has."""
+        plan, self._gpu_plan = self._gpu_plan, None
+        if plan is None:
+            return
+        self.transfers += [row.request_id for row in plan.rows if row.stream_to is not None]
         self.gpu.apply(
             plan,
             [
@@ -96,15 +128,39 @@ class TwoSchedulers:
                 if row.samples
             ],
         )
-        if finish_transfers:
-            self.finish_transfers()
+        held, self._held = self._held, []
+        for event in held:
+            event()
         self._drain_gpu()
-        return plan
+
+    def _between_plans(self, event: Callable[[], None]) -> None:
+        self._held.append(event)
+        if self._gpu_plan is None:
+            self._held.pop()()
+            self._drain_gpu()
+
+    def _take_returned(self) -> None:
+        """Begin copies of what came back; none touches what the running plan computes with."""
+        copies = self.gpu.take_returned()
+        self.transfers += [copy.request_id for copy in copies]
+        if self._gpu_plan is not None:
+            self.copies_amid_plans += len(copies)
+            self._assert_apart(self._gpu_plan, copies)
+
+    @staticmethod
+    def _assert_apart(plan: GpuPlan, copies: Iterable[KvCopy]) -> None:
+        written = {block for copy in copies for block in copy.device_blocks}
+        for row in plan.rows:
+            assert written.isdisjoint(row.blocks)
+        for copy in (*plan.copies_in, *plan.copies_out):
+            assert written.isdisjoint(copy.device_blocks)
 
     def finish_transfers(self) -> None:
         """Complete every copy that is under way."""
         while self.transfers:
             self.gpu.transfer_done(self.transfers.pop(0))
+        if self._gpu_plan is not None:
+            self._take_returned()
         self._drain_gpu()
 
     def host_step(self) -> HostPlan:
@@ -163,6 +219,8 @@ class TwoSchedulers:
         """Deliver the oldest host event, if there is one."""
         if self.to_gpu:
             self.gpu.host_event(self.to_gpu.popleft())
+            if self._gpu_plan is not None:
+                self._take_returned()
             self._drain_gpu()
 
     def run_to_end(self, max_rounds: int = 10_000) -> None:

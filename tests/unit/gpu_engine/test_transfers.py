@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 
 from dualpace.core.blocks import BlockAllocator
 from dualpace.gpu_engine.device import CpuDevice
+from dualpace.gpu_engine.plan_copies import PlanCopies
 from dualpace.gpu_engine.transfers import Transfers, paired_runs
 from dualpace.models.kv_pool import KvPool
+from dualpace.scheduling.plan import GpuPlan, KvCopy
 
 BLOCKS = st.integers(1, 12).flatmap(
     lambda n: st.tuples(
@@ -70,3 +72,34 @@ def test_callbacks_of_copies_run_at_the_next_poll() -> None:
     assert done == [1]
     device.poll()
     assert done == [1]
+
+
+class _Recorder(CpuDevice):
+    """Notes in which order copies and the waits for compute are enqueued."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: list[str] = []
+
+    def begin_copies(self) -> None:
+        self.order.append("behind compute")
+
+    def copy(self, destination: torch.Tensor, source: torch.Tensor) -> None:
+        self.order.append("copy")
+        super().copy(destination, source)
+
+
+def test_copies_to_the_device_wait_for_earlier_plans_and_not_for_the_running_one() -> None:
+    device = _Recorder()
+    device_pool, host_pool = make_pool(4), make_pool(4)
+    copies = PlanCopies(device, device_pool, host_pool)
+    assert device.order == ["behind compute"]
+    copies.start(GpuPlan())
+    device.order.clear()
+    copies.back([KvCopy(7, (1, 2), (2, 3), 20)])  # while the plan runs
+    assert device.order == ["copy"] * 3, "one a layer"
+    assert torch.equal(device_pool.tensor[:, 1:3], host_pool.tensor[:, 2:4])
+    assert copies.completed() == [7]
+    copies.finish(())
+    copies.start(GpuPlan(copies_in=(KvCopy(8, (0,), (0,), 1),)))
+    assert device.order[3:] == ["behind compute", *["copy"] * 3]

@@ -2,12 +2,14 @@
 
 import itertools
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dualpace.lab.gpu_clock import GpuClock
 from dualpace.lab.metrics import measure
 from dualpace.lab.node import TwoClocks, submit_all
 from dualpace.lab.recorder import Recorder
@@ -16,6 +18,7 @@ from dualpace.lab.systems import PLAIN, SYSTEMS, Hardware, Options, dualpace
 from dualpace.lab.timeline import Timeline
 from dualpace.lab.traces import workload
 from dualpace.lab.workload import Arrival, fixed, poisson, sharegpt_like
+from dualpace.scheduling.plan import KvCopy
 
 TINY = Hardware(device_blocks=40, host_blocks=120)
 ARRIVALS = st.lists(
@@ -131,3 +134,28 @@ def test_metrics_of_a_run_by_hand() -> None:
     assert metrics.tpot_mean_s == pytest.approx(0.3)
     assert metrics.normalized_latency_s == pytest.approx((1.1 / 3 + 0.25) / 2)
     assert metrics.duration_s == 2.25
+
+
+def test_who_comes_back_is_in_the_first_iteration_that_begins_after_its_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Copies begin when the host gives a request back, also while an iteration runs."""
+    copied: list[tuple[int, float]] = []
+    amid_iterations = 0
+    back = GpuClock._copy_back
+
+    def noted(clock: GpuClock, copies: Iterable[KvCopy]) -> None:
+        nonlocal amid_iterations
+        for copy in copies:
+            amid_iterations += clock._plan is not None
+            back(clock, [copy])
+            copied.append((copy.request_id, clock._in_free_s))
+
+    monkeypatch.setattr(GpuClock, "_copy_back", noted)
+    recorder = simulate(SYSTEMS["dualpace"], poisson(workload("azure-conv", count=300), 3.2, 0))
+    ends = [end_s for end_s, _, _ in recorder.gpu_steps]
+    assert amid_iterations > 0.8 * len(copied) > 20
+    for request_id, copied_s in copied:
+        token_s = next(t for t in recorder.tracks[request_id].times_s if t > copied_s)
+        # The one that ran when the copy ended, if one did, and the one that has it.
+        assert sum(copied_s < end_s <= token_s for end_s in ends) <= 2

@@ -11,15 +11,22 @@ from hypothesis import strategies as st
 
 from dualpace.core.request import FinishReason, Request
 from dualpace.scheduling.cpu import HostLimits
+from dualpace.scheduling.gpu_sequence import GpuSequence
 from dualpace.scheduling.gpu_state import GpuLimits
-from dualpace.scheduling.placement import placement_from_text
+from dualpace.scheduling.placement import (
+    GpuOnly,
+    NodeView,
+    Placement,
+    Tier,
+    placement_from_text,
+)
 from dualpace.testing.two_schedulers import TwoSchedulers
 
 PLACEMENTS = ["gpu", "cpu", "auto", "random:0", "random:1"]
 
 
 def make_node(
-    placement: str,
+    placement: str | Placement,
     *,
     device_blocks: int = 16,
     host_blocks: int = 32,
@@ -41,7 +48,9 @@ def make_node(
         max_batch=max_batch,
         max_blocks_per_sequence=64,
     )
-    return TwoSchedulers(gpu, host, placement_from_text(placement))
+    if isinstance(placement, str):
+        placement = placement_from_text(placement)
+    return TwoSchedulers(gpu, host, placement)
 
 
 def make_request(request_id: int, prompt: int = 5, new: int = 6, **more: object) -> Request:
@@ -79,6 +88,7 @@ def test_every_request_completes(placement: str) -> None:
 STEPS: dict[str, Callable[[TwoSchedulers], object]] = {
     "gpu": TwoSchedulers.gpu_step,
     "gpu_async": lambda node: node.gpu_step(finish_transfers=False),
+    "gpu_begin": TwoSchedulers.gpu_begin,
     "transfers": TwoSchedulers.finish_transfers,
     "host": TwoSchedulers.host_step,
     "host_begin": TwoSchedulers.host_begin,
@@ -136,6 +146,7 @@ def test_any_interleaving_keeps_the_books_and_ends(
             cancelled.add(a)
             node.cancel(a)
         node.check()
+    node.gpu_end()
     node.finish_transfers()
     node.host_end()
     node.run_to_end()
@@ -179,4 +190,60 @@ def test_a_request_as_long_as_memory_allows_completes(placement: str) -> None:
     node.submit(request)
     node.run_to_end()
     node.assert_complete(request, FinishReason.LENGTH)
+    assert_idle(node)
+
+
+@pytest.mark.parametrize("placement", ["random:0", "random:1", "auto"])
+def test_who_comes_back_amid_a_plan_is_in_the_next_one(placement: str) -> None:
+    """Where its copy is complete by then, and nobody older waits for room."""
+    node = make_node(placement, device_blocks=32)
+    requests = [make_request(i, prompt=9 + 5 * (i % 4), new=24) for i in range(6)]
+    for request in requests:
+        node.submit(request)
+    arrived = 0
+    for _ in range(400):
+        node.gpu_begin()
+        node.host_round()
+        running = {s.request_id for s in node.gpu.state.running}
+        node.finish_transfers()
+        amid = {s.request_id for s in node.gpu.state.running} - running
+        node.gpu_end()
+        rows = {row.request_id for row in node.gpu_begin().rows}
+        alive = {s.request_id for s in node.gpu.state.running}
+        assert amid & alive <= rows
+        arrived += len(amid & rows)
+        node.gpu_end()
+        node.finish_transfers()
+    assert arrived
+    assert node.copies_amid_plans
+    node.run_to_end()
+    for request in requests:
+        node.assert_complete(request, FinishReason.LENGTH)
+    assert_idle(node)
+
+
+def test_who_comes_back_amid_a_plan_does_not_overtake_an_older_one() -> None:
+    class Directed(GpuOnly):
+        tier = Tier.GPU
+
+        def admit(self, sequence: GpuSequence, view: NodeView) -> Tier:
+            del sequence, view
+            return self.tier
+
+    placement = Directed()
+    node = make_node(placement)
+    node.submit(make_request(3, prompt=17, new=20))
+    node.round()
+    placement.tier = Tier.HOST
+    node.submit(make_request(5, prompt=9, new=40))
+    while not node.gpu.state.away:
+        node.round()
+    placement.tier = Tier.GPU
+    node.submit(make_request(1, prompt=55, new=4))  # more than is free
+    node.gpu_begin()
+    node.host.recall(5)
+    node.host_round()
+    assert [s.request_id for s in node.gpu.state.waiting] == [1, 5]
+    assert node.copies_amid_plans == 0
+    node.run_to_end()
     assert_idle(node)

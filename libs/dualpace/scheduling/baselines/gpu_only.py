@@ -11,6 +11,7 @@ watermark 0, no limit on long prefills. Prefix caching is left out.
 """
 
 from dualpace.scheduling.gpu import GpuScheduler
+from dualpace.scheduling.gpu_rows import next_row
 from dualpace.scheduling.gpu_sequence import GpuSequence
 from dualpace.scheduling.gpu_state import GpuLimits
 from dualpace.scheduling.placement import GpuOnly
@@ -42,7 +43,7 @@ class GpuOnlyScheduler(GpuScheduler):
             count = min(sequence.pending, budget)
             if not self._hold_blocks(sequence, sequence.computed + count):
                 break
-            rows.append(self._row(sequence, count))
+            rows.append(next_row(sequence, count))
             budget -= count
             index += 1
         return budget
@@ -70,5 +71,5 @@ class GpuOnlyScheduler(GpuScheduler):
             if not self.state.take_device(sequence, count):
                 return
             self.state.start_running(sequence)
-            rows.append(self._row(sequence, count))
+            rows.append(next_row(sequence, count))
             budget -= count

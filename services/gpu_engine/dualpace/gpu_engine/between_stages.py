@@ -1,8 +1,8 @@
 """How the gpu-engine hears the host between the stages of its own iteration.
 
-A request that comes back in the middle of a long iteration, and is better off where it came from,
-is given straight back instead of standing still until the iteration ends. All else waits for the
-loop. Runs in the loop's thread.
+A request that comes back in the middle of an iteration is copied to the device while that goes on,
+so that the next one has it; if it is better off where it came from, it is given straight back. All
+else waits for the loop. Runs in the loop's thread.
 """
 
 from typing import get_args

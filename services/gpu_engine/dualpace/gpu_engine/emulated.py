@@ -20,7 +20,7 @@ from dualpace.ipc.assist_channel import AssistChannel, AssistResult
 from dualpace.models.kv_pool import KvPool
 from dualpace.scheduling.assist import assist_s
 from dualpace.scheduling.cost import GpuCosts, work_of
-from dualpace.scheduling.plan import GpuPlan, Result, Sample
+from dualpace.scheduling.plan import GpuPlan, KvCopy, Result, Sample
 
 
 def emulated_token(request: Request, position: int, vocab_size: int) -> int:
@@ -49,6 +49,8 @@ class EmulatedRunner:
         self._num_layers = device_pool.num_layers
         self._vocab_size = vocab_size
         self._at_boundary = at_boundary
+        self._copying_s = 0.0
+        """Spent on copies since the last boundary."""
 
     def execute(self, plan: GpuPlan) -> list[Result]:
         """Wait as long as the plan would take, boundary by boundary; copies are made meanwhile."""
@@ -73,6 +75,12 @@ class EmulatedRunner:
             if row.samples
         ]
 
+    def copy_back(self, copies: Sequence[KvCopy]) -> None:
+        """Begin copies to the device beside whatever it computes."""
+        started_s = time.perf_counter()
+        self._copies.back(copies)
+        self._copying_s += time.perf_counter() - started_s
+
     def completed_transfers(self) -> list[int]:
         """Return the request of each copy that has completed since the last call."""
         return self._copies.completed()
@@ -81,12 +89,13 @@ class EmulatedRunner:
         return emulated_token(request, position, self._vocab_size)
 
     def _boundary_s(self) -> float:
-        """Let the host be served; returns how long that took."""
+        """Let the host be served; returns how long that took, copies aside: a GPU's run beside."""
         if self._at_boundary is None:
             return 0.0
+        self._copying_s = 0.0
         started_s = time.perf_counter()
         self._at_boundary()
-        return time.perf_counter() - started_s
+        return time.perf_counter() - started_s - self._copying_s
 
 
 class EmulatedStages:

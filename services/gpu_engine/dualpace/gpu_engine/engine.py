@@ -7,7 +7,7 @@ come, and a host that is slow, stopped or gone holds up nobody who lives on the 
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol, get_args
 
 from dualpace.core.clock import Clock
@@ -44,7 +44,7 @@ from dualpace.ipc.lockstep import Lockstep
 from dualpace.ipc.pulse import Pulse
 from dualpace.scheduling.cost import work_of
 from dualpace.scheduling.gpu import GpuScheduler
-from dualpace.scheduling.plan import GpuPlan, HandoffCommit, Result
+from dualpace.scheduling.plan import GpuPlan, HandoffCommit, KvCopy, Result
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,10 @@ class Runner(Protocol):
 
     def execute(self, plan: GpuPlan) -> list[Result]:
         """Run a plan; returns prompt scores, and a result for each row that samples."""
+        ...
+
+    def copy_back(self, copies: Sequence[KvCopy]) -> None:
+        """Begin copies to the device beside whatever it computes; also while `execute` runs."""
         ...
 
     def completed_transfers(self) -> list[int]:
@@ -112,6 +116,7 @@ class GpuEngine:
         """One iteration. Returns whether there was anything to execute."""
         for item in self._hearing.drain():
             self._receive(item)
+        self._take_returned()
         started_s = self._clock.now()
         plan = self.scheduler.schedule(started_s)
         self._look()
@@ -126,21 +131,33 @@ class GpuEngine:
             self._returns += len(plan.copies_in)
             self._note(plan, started_s)
             self._look()
-        for request_id in self._runner.completed_transfers():
-            self.scheduler.transfer_done(request_id)
+        self._note_copied()
         self._look()
         self._publish()
         self._pulse.beat(busy=not plan.empty)
         return not plan.empty or lent or self.scheduler.copying
 
     def between_stages(self) -> None:
-        """Hear the host in the middle of an iteration, and hand over what has been copied."""
+        """Hear the host in the middle of an iteration, and see to what comes back and goes out."""
+        copied = self._note_copied()
+        if self._hearing.listen() or copied:
+            self._take_returned()
+            self._look()
+            self._publish()
+
+    def _take_returned(self) -> None:
+        copies = self.scheduler.take_returned()
+        if copies:
+            self._returns += len(copies)
+            self._runner.copy_back(copies)
+            self._note_copied()  # where copies complete at once, the next plan has them
+
+    def _note_copied(self) -> bool:
+        """Tell the scheduler which copies are complete; whether any has become so."""
         copied = self._runner.completed_transfers()
         for request_id in copied:
             self.scheduler.transfer_done(request_id)
-        if self._hearing.listen() or copied:
-            self.scheduler.give_back()
-            self._publish()
+        return bool(copied)
 
     def gauges(self) -> dict[str, float]:
         """Numbers for metrics and health."""

@@ -1,4 +1,9 @@
-"""Carries out the copies of a plan, and tells when they are complete. Knows no compute."""
+"""Carries out copies between device and arena, and tells when they are complete.
+
+Knows no compute, but for its order: copies wait for all plans before the running one, which may
+touch blocks that were freed since, and not for the running one itself, which touches none of theirs
+but what it streams.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,7 +11,7 @@ from dualpace.core.blocks import blocks_for
 from dualpace.gpu_engine.device import Device
 from dualpace.gpu_engine.transfers import Transfers
 from dualpace.models.kv_pool import KvPool
-from dualpace.scheduling.plan import GpuPlan, GpuRow
+from dualpace.scheduling.plan import GpuPlan, GpuRow, KvCopy
 
 
 class PlanCopies:
@@ -17,20 +22,22 @@ class PlanCopies:
         self._pool = device_pool
         self._transfers = Transfers(device, device_pool, host_pool)
         self._transferred: list[int] = []
+        device.begin_copies()  # behind whatever has filled the pools
 
     def start(self, plan: GpuPlan) -> None:
         """Begin the whole-sequence copies of a plan, out and in."""
-        if not (plan.copies_out or plan.copies_in):
-            return
-        self._device.begin_copies()
         size = self._pool.block_size
         layers = range(self._pool.num_layers)
         for copy in plan.copies_out:
             end = blocks_for(copy.num_positions, size)
             self._transfers.out(copy.device_blocks, copy.host_blocks, 0, end, layers)
             self._finish_one(copy.request_id)
-        for copy in plan.copies_in:
-            end = blocks_for(copy.num_positions, size)
+        self.back(plan.copies_in)
+
+    def back(self, copies: Iterable[KvCopy]) -> None:
+        """Begin copies to the device, beside the compute of the plan that runs now, if one does."""
+        for copy in copies:
+            end = blocks_for(copy.num_positions, self._pool.block_size)
             self._transfers.back(copy.device_blocks, copy.host_blocks, end)
             self._finish_one(copy.request_id)
 
@@ -45,9 +52,10 @@ class PlanCopies:
             self._transfers.out(row.blocks, row.stream_to, begin, end, (layer,))
 
     def finish(self, rows: Iterable[GpuRow]) -> None:
-        """Note that every layer of these rows has been streamed."""
+        """Note that a plan's compute is enqueued, and every layer of these rows streamed."""
         for row in rows:
             self._finish_one(row.request_id)
+        self._device.begin_copies()
 
     def completed(self) -> list[int]:
         """Return the request of each copy that has completed since the last call."""

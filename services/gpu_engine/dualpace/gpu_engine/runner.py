@@ -15,7 +15,7 @@ from dualpace.models.kv_pool import KvPool
 from dualpace.sampling.prompt_scores import score
 from dualpace.sampling.row_sampler import RowSampler, SampleRow
 from dualpace.sampling.slot_state import GrammarSource
-from dualpace.scheduling.plan import GpuPlan, GpuRow, PromptScores, Result
+from dualpace.scheduling.plan import GpuPlan, GpuRow, KvCopy, PromptScores, Result
 
 
 class GpuRunner:
@@ -92,6 +92,11 @@ class GpuRunner:
                 results.append(PromptScores(row.request_id, row.scored.start, tokens))
 
         return add_scores
+
+    @torch.inference_mode()
+    def copy_back(self, copies: Sequence[KvCopy]) -> None:
+        """Begin copies to the device beside whatever it computes."""
+        self._copies.back(copies)
 
     def completed_transfers(self) -> list[int]:
         """Return the request of each copy that has completed since the last call."""
