@@ -29,12 +29,15 @@ from dualpace.kernels import (
 
 SHAPES = {
     "135m-qkv": (960, 576),
+    "135m-output": (576, 576),
     "135m-gate-up": (3072, 576),
     "135m-down": (576, 1536),
     "135m-head": (49152, 576),
     "1b-qkv": (3072, 2048),
+    "1b-output": (2048, 2048),
     "1b-gate-up": (16384, 2048),
     "1b-down": (2048, 8192),
+    "1b-head": (32000, 2048),
 }
 """Outputs and inputs, of SmolLM2-135M and of a Llama of one billion parameters."""
 PEAK_STEPS = 1_000_000

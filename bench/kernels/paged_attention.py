@@ -3,9 +3,10 @@
 The roofline of a cell is the lower of two rates of the same run: a plain read of the KV pool, and
 attention's multiply-adds, widening included, out of the first cache. `--growth` times calls over a
 range of contexts and batches and tells how far each is from a straight line; `--peers` is the
-folder of bench/cpu/setup_peers.sh, where vLLM's kernel is then timed in turn with ours; the best
-possible ratio to it is that of a kernel at the roofline. The last line is JSON. Figures are
-measured, never modelled; compare only figures of one run.
+folder of bench/cpu/setup_peers.sh, where vLLM's kernel is then timed in turn with ours, in its AVX2
+build against avx2 and in the one for this processor against all else; the best possible ratio to it
+is that of a kernel at the roofline. The last line is JSON. Figures are measured, never modelled;
+compare only figures of one run.
 """
 
 import argparse
@@ -65,8 +66,22 @@ def cells_of(arguments: argparse.Namespace) -> list[Cell]:
     ]
 
 
+def peer_level(cell: Cell) -> str:
+    """Return which of vLLM's builds a cell is held against."""
+    return "avx2" if cell.isa == "avx2" else "native"
+
+
 def peer_rates(cells: list[Cell], arguments: argparse.Namespace) -> list[float | str]:
     """Return GB of KV per second of vLLM's kernel for each cell, or why there is none."""
+    rates: dict[Cell, float | str] = {}
+    for level in sorted({peer_level(cell) for cell in cells}):
+        wanted = [cell for cell in cells if peer_level(cell) == level]
+        rates |= zip(wanted, level_rates(level, wanted, arguments), strict=True)
+    return [rates[cell] for cell in cells]
+
+
+def level_rates(level: str, cells: list[Cell], arguments: argparse.Namespace) -> list[float | str]:
+    """Return the same for cells of one level: a process loads one of vLLM's builds."""
     python = arguments.peers / "vllm" / "bin" / "python"
     if not python.exists():
         missing = arguments.peers / "vllm.missing"
@@ -75,7 +90,7 @@ def peer_rates(cells: list[Cell], arguments: argparse.Namespace) -> list[float |
     options = {"pool_mib": arguments.pool_mib, "repeats": arguments.repeats}
     wanted = json.dumps([asdict(cell) | options for cell in cells])
     result = subprocess.run(  # noqa: S603
-        [str(python), str(PEER), wanted], capture_output=True, text=True, check=False
+        [str(python), str(PEER), level, wanted], capture_output=True, text=True, check=False
     )
     found: list[float | str] = []
     for line in result.stdout.splitlines():
@@ -107,11 +122,13 @@ def compare(cells: list[Cell], arguments: argparse.Namespace) -> list[dict[str, 
         return rows
     peers = peer_rates(cells, arguments)
     again = measure_all(cells, arguments)
-    for row, first, peer, second in zip(rows, results, peers, again, strict=True):
+    for cell, row, first, peer, second in zip(cells, rows, results, peers, again, strict=True):
         row["kv_gb_per_s_again"] = second.kv_gb_per_s
         row["share_again"] = round(second.share, 3)
+        row["vllm_level"] = peer_level(cell)
         row["vllm_kv_gb_per_s"] = peer
-        text = f"{row['isa']:>10} {row['heads']:>5} {row['dtype']:>8} against vLLM's {peer}"
+        text = f"{row['isa']:>10} {row['heads']:>5} {row['dtype']:>8} against "
+        text += f"vLLM's {row['vllm_level']} build's {peer}"
         if isinstance(peer, float):
             mean = statistics.mean([first.kv_gb_per_s, second.kv_gb_per_s])
             limit = statistics.mean([first.limit_gb_per_s, second.limit_gb_per_s])

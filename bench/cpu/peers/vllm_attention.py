@@ -1,9 +1,12 @@
 """Times vLLM's CPU paged attention alone. Runs in vLLM's environment.
 
-The argument is a JSON list of objects with heads ("query/kv"), dtype, head_dim, batch, context,
-threads, isa, pool_mib and repeats. For each a line is printed: `RATE <GB of KV per second>`, of the
-faster of the block sizes that the kernel is made for, or `REFUSED <why>`. The kernel takes its
-activations in the KV's own type.
+    vllm_attention.py LEVEL CELLS
+
+LEVEL is "native", which takes the library that vLLM chooses for this processor, or "avx2", the one
+that it chooses where there is no AVX-512. CELLS is a JSON list of objects with heads ("query/kv"),
+dtype, head_dim, batch, context, threads, pool_mib and repeats. For each a line is printed: `RATE
+<GB of KV per second>`, of the fastest of the block sizes that the kernel is made for, or `REFUSED
+<why>`. The kernel takes its activations in the KV's own type.
 """
 
 import json
@@ -14,10 +17,15 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from vllm import _custom_ops as ops
-from vllm.platforms import current_platform
 
-BLOCK_SIZES = (32, 128)
+LEVEL, CELLS = sys.argv[1:]
+if LEVEL == "avx2":  # vLLM asks, and loads a library, when it is imported
+    torch.cpu._is_avx512_supported = lambda: False  # noqa: SLF001
+
+from vllm import _custom_ops as ops  # noqa: E402
+
+BLOCKS = {16: "vec16", 32: "vec", 64: "vec", 128: "vec"}
+"""Sizes, and the name of the kernel that vLLM takes for them."""
 
 
 def loaded_library() -> str:
@@ -53,7 +61,7 @@ def rate(cell: dict[str, Any], block_size: int) -> float:
         query_start_loc=starts,
         causal=True,
         sliding_window_size=-1,
-        isa="vec",
+        isa=BLOCKS[block_size],
         enable_kv_split=True,
         dynamic_causal=None,
         kv_cache_dtype="auto",
@@ -94,13 +102,12 @@ def rate(cell: dict[str, Any], block_size: int) -> float:
 
 def main() -> None:
     """Print a line for each cell."""
-    current_platform.import_kernels()
     library = loaded_library()
-    for cell in json.loads(sys.argv[1]):
-        if cell["isa"] == "avx2" and "AVX2" not in library:
-            print(f"REFUSED its library on this processor is {library}, not AVX2's", flush=True)
+    for cell in json.loads(CELLS):
+        if LEVEL == "avx2" and "AVX2" not in library:
+            print(f"REFUSED it loaded {library or 'no library'}, not AVX2's", flush=True)
         else:
-            print("RATE", max(rate(cell, size) for size in BLOCK_SIZES), flush=True)
+            print("RATE", max(rate(cell, size) for size in BLOCKS), flush=True)
 
 
 main()

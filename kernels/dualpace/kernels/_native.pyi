@@ -48,9 +48,9 @@ def openmp_max_threads() -> int:
 SPAN_KEYS: int = 128
 
 def attention_plan(
-    lengths: object, *, kv_heads: int, window: int, num_parts: int
-) -> list[tuple[int, int]]:
-    """Bounds of the parts, as (sequence * kv_heads + kv head, span)."""
+    lengths: object, *, heads: int, kv_heads: int, window: int, num_parts: int
+) -> tuple[int, list[tuple[int, int]]]:
+    """A strip's kv heads, and bounds of the parts, as (strip, span)."""
 
 def doorbell_ring(words: object, index: int) -> int:
     """See dualpace.kernels.ring."""

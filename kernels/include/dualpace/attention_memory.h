@@ -46,9 +46,9 @@ class Scratch {
 class Memory {
   public:
     Memory(const PagedAttentionArgs& args, const AttentionPlan& plan, Scratch& scratch)
-        : group_(args.group()), acc_size_(group_ * args.head_dim) {
-        query_size_ = round_up(group_ * packed_head_dim(args.head_dim), kFloatsPerCacheLine);
-        partial_size_ = round_up(acc_size_ + 2 * group_, kFloatsPerCacheLine);
+        : heads_(plan.kv_heads_together() * args.group()), acc_size_(heads_ * args.head_dim) {
+        query_size_ = round_up(heads_ * packed_head_dim(args.head_dim), kFloatsPerCacheLine);
+        partial_size_ = round_up(acc_size_ + 2 * heads_, kFloatsPerCacheLine);
         part_size_ = query_size_ + 2 * partial_size_;
         const std::int64_t parts_size = plan.num_parts() * part_size_;
         base_ = scratch.reserve(parts_size + plan.num_slots() * partial_size_);
@@ -66,9 +66,9 @@ class Memory {
     }
 
   private:
-    Partial partial_at(float* p) const { return {p, p + acc_size_, p + acc_size_ + group_}; }
+    Partial partial_at(float* p) const { return {p, p + acc_size_, p + acc_size_ + heads_}; }
 
-    std::int64_t group_;
+    std::int64_t heads_;  // of a strip
     std::int64_t acc_size_;
     std::int64_t query_size_;
     std::int64_t partial_size_;

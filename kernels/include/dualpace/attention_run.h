@@ -19,6 +19,7 @@ class AttentionRun {
           plan_(plan),
           memory_(memory),
           kernels_(kernels),
+          heads_(plan.kv_heads_together() * args.group()),
           rounded_(args.rounding && args.kv_type == ElementType::kBFloat16 &&
                    args.group() >= kLeastTileHeads && kernels.attend_rounded != nullptr) {}
 
@@ -29,25 +30,22 @@ class AttentionRun {
     void close(std::int64_t part) const;
 
   private:
-    KeyRange keys_of(std::int64_t strip) const {
-        return attended_keys(args_, strip / args_.kv_heads);
-    }
-    float* out_of(std::int64_t strip) const {
-        return args_.out + strip * args_.group() * args_.head_dim;
-    }
+    std::int64_t sequence_of(std::int64_t strip) const { return strip / plan_.strips_a_sequence(); }
+    KeyRange keys_of(std::int64_t strip) const { return attended_keys(args_, sequence_of(strip)); }
+    float* out_of(std::int64_t strip) const { return args_.out + strip * heads_ * args_.head_dim; }
     void run_borrowed(std::int64_t part) const;
     void run_strip(std::int64_t part, std::int64_t strip, std::int64_t end_span) const;
     SpanTask start_strip(std::int64_t part, std::int64_t strip) const;
     void select_span(SpanTask& task, std::int64_t strip, std::int64_t span) const;
-    void attend(const SpanTask& task, const Partial& result) const {
-        (rounded_ ? kernels_.attend_rounded : kernels_.attend)(task, result);
-    }
+    void pack_query(const float* query, float* packed) const;
+    void attend(const SpanTask& task, const Partial& result) const;
     KeySpan span_of(std::int64_t strip, std::int64_t span) const;
 
     const PagedAttentionArgs& args_;
     const AttentionPlan& plan_;
     const Memory& memory_;
     const SpanKernels& kernels_;
+    const std::int64_t heads_;  // query heads of a strip
     const bool rounded_;
 };
 

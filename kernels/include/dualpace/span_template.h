@@ -3,7 +3,8 @@
 //
 // Query heads that share a kv head are taken in parts of up to four, so that each key and value is
 // loaded and widened once for four heads. All parts pass over a few keys before the next ones are
-// taken, so that keys come from memory once; while a span's keys are read its values are fetched,
+// taken, so that keys come from memory once, and the kv heads follow each other as they do in
+// memory; while a span's keys are read its values are fetched,
 // and while its values are read the keys that come next are. Every part fetches its share: memory
 // and arithmetic both have work throughout.
 #pragma once
@@ -20,9 +21,10 @@ namespace dualpace {
 namespace {
 
 constexpr int kMaxHeadsAtOnce = 4;
-// Heads whose scores are held at a time.
+// Heads of one kv head whose scores are held at a time.
 constexpr int kMaxBundleHeads = 8;
-constexpr int kMaxParts = kMaxBundleHeads / kMaxHeadsAtOnce;
+// Of all kv heads of a task: with one query head each, every head is a part.
+constexpr int kMaxParts = kMostHeadsTogether;
 
 // Scores of one part.
 template <class V>
@@ -32,10 +34,9 @@ struct ScoreBuffer {
 
 template <class V, int kHeads, class T>
 void score_part(const Segment<T>& segment, const SpanTask& task, const HeadPart& heads,
-                const float* queries, FetchAhead<T>& ahead, std::int64_t keys_before,
-                float* scores) {
-    score_segment<V, kHeads>(segment, task, queries, heads, ahead,
-                             scores + keys_before * padded_heads(kHeads));
+                FetchAhead<T>& ahead, float* scores) {
+    score_segment<V, kHeads>(segment, task, heads, ahead,
+                             scores + segment.before * padded_heads(kHeads));
 }
 
 template <class V, int kHeads>
@@ -61,42 +62,52 @@ DUALPACE_INLINE void with_heads(std::int64_t heads, const Work& work) {
     }
 }
 
-// Up to kMaxBundleHeads heads from `first` on over the whole span.
-template <class V, class T>
-void attend_bundle(const Span<T>& span, const SpanTask& task, std::int64_t first,
-                   std::int64_t heads, const Partial& result) {
-    ScoreBuffer<V> buffers[kMaxParts];
-    const std::int64_t parts = (heads + kMaxHeadsAtOnce - 1) / kMaxHeadsAtOnce;
-    const auto first_of = [&](std::int64_t part) { return heads * part / parts; };
-    const auto each_part = [&](const auto& work) {
-        for (std::int64_t part = 0; part < parts; ++part) {
-            const HeadPart which{first_of(part), parts};
-            with_heads(first_of(part + 1) - first_of(part),
-                       [&](auto count) { work(count, which, buffers[part].scores); });
+// Query heads that are taken over the whole span: `heads` of each kv head, from its `first` on.
+struct Bundle {
+    std::int64_t kv_heads;
+    std::int64_t group;
+    std::int64_t first;
+    std::int64_t heads;  // at most kMaxBundleHeads
+
+    std::int64_t parts() const { return (heads + kMaxHeadsAtOnce - 1) / kMaxHeadsAtOnce; }
+    // Calls work(number of heads as a constant, part, index of the part among all) for each part of
+    // one kv head's.
+    template <class Work>
+    DUALPACE_INLINE void each_part(std::int64_t kv_head, const Work& work) const {
+        const std::int64_t most = parts();
+        for (std::int64_t part = 0; part < most; ++part) {
+            const std::int64_t begin = heads * part / most;
+            const HeadPart which{kv_head * group + first + begin, most};
+            with_heads(heads * (part + 1) / most - begin,
+                       [&](auto count) { work(count, which, kv_head * most + part); });
         }
-    };
-    const float* queries = task.query + first * packed_head_dim(task.head_dim);
-    FetchAhead<T> ahead(span, task, parts);
-    std::int64_t before = 0;
-    for (int s = 0; s < span.segments.size; ++s) {
-        const Segment<T>& segment = span.segments.items[s];
-        each_part([&](auto count, const HeadPart& which, float* scores) {
-            score_part<V, count.value>(segment, task, which, queries, ahead, before, scores);
-        });
-        before += segment.count;
     }
-    each_part([&](auto count, const HeadPart& which, float* scores) {
-        softmax_part<V, count.value>(task, which, result, scores);
-    });
-    before = 0;
+};
+
+template <class V, class T>
+void attend_bundle(const Span<T>& span, const SpanTask& task, const Bundle& bundle,
+                   const Partial& result) {
+    ScoreBuffer<V> buffers[kMaxParts];
+    FetchAhead<T> ahead(span, task, bundle.parts());
     for (int s = 0; s < span.segments.size; ++s) {
         const Segment<T>& segment = span.segments.items[s];
-        each_part([&](auto count, const HeadPart& which, float* scores) {
-            weigh_part<V, count.value>(ValuePass<T>{
-                segment, ahead, task, which, scores + before * padded_heads(count.value), s == 0,
-                result.acc + which.first * task.head_dim});
+        bundle.each_part(segment.kv_head, [&](auto count, const HeadPart& which, auto index) {
+            score_part<V, count.value>(segment, task, which, ahead, buffers[index].scores);
         });
-        before += segment.count;
+    }
+    for (std::int64_t kv_head = 0; kv_head < bundle.kv_heads; ++kv_head) {
+        bundle.each_part(kv_head, [&](auto count, const HeadPart& which, auto index) {
+            softmax_part<V, count.value>(task, which, result, buffers[index].scores);
+        });
+    }
+    for (int s = 0; s < span.segments.size; ++s) {
+        const Segment<T>& segment = span.segments.items[s];
+        bundle.each_part(segment.kv_head, [&](auto count, const HeadPart& which, auto index) {
+            weigh_part<V, count.value>(
+                ValuePass<T>{segment, ahead, task, which,
+                             buffers[index].scores + segment.before * padded_heads(count.value),
+                             result.acc + which.first * task.head_dim});
+        });
     }
 }
 
@@ -105,9 +116,9 @@ void attend_typed(const SpanTask& task, const Partial& result) {
     const Span<T> span{segments_of<T>(task, task.keys), segments_of<T>(task, task.upcoming)};
     for (std::int64_t head = 0; head < task.group; head += kMaxBundleHeads) {
         const std::int64_t left = task.group - head;
-        const Partial bundle{result.acc + head * task.head_dim, result.max + head,
-                             result.sum + head};
-        attend_bundle<V>(span, task, head, left < kMaxBundleHeads ? left : kMaxBundleHeads, bundle);
+        const Bundle bundle{task.kv_heads, task.group, head,
+                            left < kMaxBundleHeads ? left : kMaxBundleHeads};
+        attend_bundle<V>(span, task, bundle, result);
     }
 }
 
@@ -120,18 +131,18 @@ void attend(const SpanTask& task, const Partial& result) {
     }
 }
 
-void pack_query(const float* query, std::int64_t group, std::int64_t head_dim, float factor,
+void pack_query(const float* query, std::int64_t heads, std::int64_t head_dim, float factor,
                 float* packed) {
     const std::int64_t stride = packed_head_dim(head_dim);
-    for (std::int64_t h = 0; h < group; ++h) {
+    for (std::int64_t h = 0; h < heads; ++h) {
         for (std::int64_t d = 0; d < head_dim; ++d)
             packed[h * stride + d] = query[h * head_dim + d] * factor;
         for (std::int64_t d = head_dim; d < stride; ++d) packed[h * stride + d] = 0.0f;
     }
 }
 
-void fold(const Partial& total, const Partial& later, std::int64_t group, std::int64_t head_dim) {
-    for (std::int64_t h = 0; h < group; ++h) {
+void fold(const Partial& total, const Partial& later, std::int64_t heads, std::int64_t head_dim) {
+    for (std::int64_t h = 0; h < heads; ++h) {
         const float largest = total.max[h] > later.max[h] ? total.max[h] : later.max[h];
         const float keep = __builtin_exp2f(total.max[h] - largest);
         const float take = __builtin_exp2f(later.max[h] - largest);
@@ -143,8 +154,8 @@ void fold(const Partial& total, const Partial& later, std::int64_t group, std::i
     }
 }
 
-void normalise(const Partial& total, std::int64_t group, std::int64_t head_dim) {
-    for (std::int64_t h = 0; h < group; ++h) {
+void normalise(const Partial& total, std::int64_t heads, std::int64_t head_dim) {
+    for (std::int64_t h = 0; h < heads; ++h) {
         float* to = total.acc + h * head_dim;
         for (std::int64_t d = 0; d < head_dim; ++d) to[d] /= total.sum[h];
     }

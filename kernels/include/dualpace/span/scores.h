@@ -77,12 +77,11 @@ DUALPACE_INLINE void store_scores(float* scores, const Products<V, kHeads, kKeys
 // keys, and their scores are overwritten.
 template <class V, int kHeads, class T>
 DUALPACE_INLINE void score_segment(const Segment<T>& segment, const SpanTask& task,
-                                   const float* queries, const HeadPart& heads,
-                                   FetchAhead<T>& ahead, float* scores) {
+                                   const HeadPart& heads, FetchAhead<T>& ahead, float* scores) {
     constexpr int kPadded = padded_heads(kHeads);
     const std::int64_t d = task.head_dim;
     const std::int64_t query_stride = packed_head_dim(d);
-    const float* query = queries + heads.first * query_stride;
+    const float* query = task.query + heads.first * query_stride;
     // As many keys as fill one vector, unless more registers are free for sums.
     constexpr int kOneVector = V::kLanes / kPadded;
     constexpr int kMost = kPadded == 4 ? V::kKeysOfFour : kOneVector;

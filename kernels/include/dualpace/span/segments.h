@@ -11,17 +11,19 @@ namespace dualpace {
 namespace {
 
 static_assert(kSpanKeys % 16 == 0, "spans begin where a block of the smallest size may begin");
-constexpr int kMaxSegments = kSpanKeys / 16;
+constexpr int kMaxSegments = kSpanKeys / 16 * kMostHeadsTogether;
 // Few enough keys that those of any usual head size stay in the first cache while every head passes
 // over them.
 constexpr std::int64_t kMaxSegmentKeys = 32;
 constexpr int kCacheLine = 64;
 
-// Keys that lie one after the other within one block.
+// Keys of one kv head that lie one after the other within one block.
 template <class T>
 struct Segment {
     const T* keys;
     std::int64_t count;
+    std::int64_t before;  // keys of the span that come before them
+    std::int64_t kv_head;
 };
 
 template <class T>
@@ -30,27 +32,29 @@ struct SegmentList {
     int size;
 };
 
+// As they lie in memory: block by block, in each block kv head by kv head.
 template <class T>
 DUALPACE_INLINE SegmentList<T> segments_of(const SpanTask& task, const KeySpan& span) {
     SegmentList<T> list;
     list.size = 0;
     const T* base = static_cast<const T*>(span.kv);
-    std::int64_t index = span.first / task.block_size;
-    std::int64_t slot = span.first % task.block_size;
     for (std::int64_t position = span.first; position < span.last;) {
+        const std::int64_t slot = position % task.block_size;
         const std::int64_t room = task.block_size - slot;
         const std::int64_t left = span.last - position;
-        const std::int64_t most = room < kMaxSegmentKeys ? room : kMaxSegmentKeys;
-        Segment<T>& segment = list.items[list.size];
-        segment.keys = base + span.blocks[index] * task.block_stride + slot * task.head_dim;
-        segment.count = most < left ? most : left;
-        position += segment.count;
-        slot += segment.count;
-        if (slot == task.block_size) {
-            slot = 0;
-            ++index;
+        const std::int64_t count = room < left ? room : left;
+        const T* keys = base + span.blocks[position / task.block_size] * task.block_stride +
+                        slot * task.head_dim;
+        for (std::int64_t h = 0; h < task.kv_heads; ++h) {
+            for (std::int64_t i = 0; i < count; i += kMaxSegmentKeys) {
+                const std::int64_t rest = count - i;
+                list.items[list.size++] = {keys + i * task.head_dim,
+                                           rest < kMaxSegmentKeys ? rest : kMaxSegmentKeys,
+                                           position - span.first + i, h};
+            }
+            keys += task.block_size * task.head_dim;
         }
-        ++list.size;
+        position += count;
     }
     return list;
 }
@@ -71,7 +75,8 @@ struct Span {
     SegmentList<T> upcoming;
 };
 
-// Query heads that are taken at once, of `parts` such parts of those that share a kv head.
+// Query heads that are taken at once, of `parts` such parts of those that share a kv head. `first`
+// is counted over all kv heads of the task.
 struct HeadPart {
     std::int64_t first;
     std::int64_t parts;

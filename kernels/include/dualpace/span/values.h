@@ -54,8 +54,7 @@ struct ValuePass {
     const SpanTask& task;
     const HeadPart& heads;
     const float* weights;  // of the segment's first key
-    bool first_segment;
-    float* acc;  // of the part's first head
+    float* acc;            // of the part's first head
 };
 
 // acc[h][column ..] += sum over the segment's keys of weight * value, for kColumns vectors of
@@ -71,7 +70,7 @@ DUALPACE_INLINE void weigh_columns(const ValuePass<T>& pass, std::int64_t column
 #pragma GCC unroll 8
         for (int c = 0; c < kColumns; ++c) {
             const float* from = acc + h * d + c * V::kLanes;
-            sums[h][c] = pass.first_segment ? V::zero() : load<V, kHalf>(from);
+            sums[h][c] = pass.segment.before == 0 ? V::zero() : load<V, kHalf>(from);
         }
     }
     const std::int64_t count = pass.segment.count;
