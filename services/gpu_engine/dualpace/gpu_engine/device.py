@@ -41,7 +41,7 @@ class Device(Protocol):
         ...
 
     def begin_copies(self) -> None:
-        """Order the copies that follow, until the next call, behind all compute enqueued so far."""
+        """Order the copies that follow behind all compute enqueued so far."""
         ...
 
     def copy(self, destination: Tensor, source: Tensor) -> None:
