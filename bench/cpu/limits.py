@@ -81,3 +81,14 @@ def least_step_ms(
             4 * keys * heads * size / (limits.fp32_gflop_per_s * 1e6),
         ),
     }
+
+
+def most_tokens_per_s(
+    config: ModelConfig, limits: Limits, *, batch: int, context: int, format_: str
+) -> float:
+    """Return how fast a step can be where products and attention both run at their limits.
+
+    They follow each other in every layer, so that their times add up; all else is taken as free.
+    """
+    least = least_step_ms(config, limits, batch=batch, context=context, format_=format_)
+    return 1e3 * batch / sum(least.values())

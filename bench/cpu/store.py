@@ -20,6 +20,8 @@ class Store:
     path: Path | None
     timings: dict[tuple[str, str, Cell], list[Timing]] = field(default_factory=dict)
     limits: list[Limits] = field(default_factory=list)
+    moments: dict[tuple[str, str, Cell], list[int]] = field(default_factory=dict)
+    """Of each timing, how many limits had been measured before it."""
     missing: dict[tuple[str, str], str] = field(default_factory=dict)
     """Why an engine has no figures, or not all, in a format."""
 
@@ -51,6 +53,13 @@ class Store:
         """Keep why figures are missing."""
         self._append({"missing": [engine, format_, reason]})
 
+    def limits_around(self, engine: str, format_: str, cell: Cell) -> list[Limits]:
+        """Return what was measured of the machine right before and right after these timings."""
+        moments = {
+            n for moment in self.moments[engine, format_, cell] for n in (moment - 1, moment)
+        }
+        return [self.limits[n] for n in sorted(moments) if 0 <= n < len(self.limits)]
+
     def _append(self, line: dict[str, Any]) -> None:
         self._take(line)
         if self.path is not None:
@@ -69,3 +78,4 @@ class Store:
             timing = Timing(**values)
             key = (timing.engine, timing.format, Cell(timing.batch, timing.context))
             self.timings.setdefault(key, []).append(timing)
+            self.moments.setdefault(key, []).append(len(self.limits))
