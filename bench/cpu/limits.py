@@ -2,7 +2,7 @@
 
 import mmap
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -53,6 +53,16 @@ def measure_limits(num_threads: int, repeats: int = 5) -> Limits:
         bf16_gflop_per_s=rate(lambda: multiply_adds(STEPS, num_threads=num_threads, rounding=True))
         if has_bf16
         else None,
+    )
+
+
+def best_limits(several: Sequence[Limits]) -> Limits:
+    """Return the highest of each limit; `several` has one or more, of the same instruction set."""
+    bf16 = [one.bf16_gflop_per_s for one in several if one.bf16_gflop_per_s is not None]
+    return Limits(
+        read_gb_per_s=max(one.read_gb_per_s for one in several),
+        fp32_gflop_per_s=max(one.fp32_gflop_per_s for one in several),
+        bf16_gflop_per_s=max(bf16, default=None),
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cpu.cells import Cell, Timing
-from cpu.limits import Limits
+from cpu.limits import Limits, best_limits
 
 
 @dataclass
@@ -54,11 +54,13 @@ class Store:
         self._append({"missing": [engine, format_, reason]})
 
     def limits_around(self, engine: str, format_: str, cell: Cell) -> list[Limits]:
-        """Return what was measured of the machine right before and right after these timings."""
-        moments = {
-            n for moment in self.moments[engine, format_, cell] for n in (moment - 1, moment)
-        }
-        return [self.limits[n] for n in sorted(moments) if 0 <= n < len(self.limits)]
+        """Return of each timing the better of the limits right before and right after it.
+
+        The better: a limit that other work on the machine held down for a moment is none.
+        """
+        moments = self.moments[engine, format_, cell]
+        beside = (self.limits[max(0, moment - 1) : moment + 1] for moment in moments)
+        return [best_limits(limits) for limits in beside if limits]
 
     def _append(self, line: dict[str, Any]) -> None:
         self._take(line)

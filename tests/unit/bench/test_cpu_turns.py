@@ -98,7 +98,7 @@ def test_engines_take_turns_cell_by_cell_and_the_machine_is_measured_between() -
         ("never loads", "float32"): "no such model",
     }
     around = store.limits_around("two", "float32", Cell(5, 128))
-    assert [one.read_gb_per_s for one in around] == [3, 4, 6, 7]
+    assert [one.read_gb_per_s for one in around] == [4, 7]
 
 
 def test_an_engine_that_ends_is_asked_no_more() -> None:
