@@ -24,6 +24,7 @@ from cpu.store import Store
 from cpu.summary import (
     draw,
     free_of_cap,
+    limits_text,
     row_text,
     rows_of,
     target_record,
@@ -103,8 +104,7 @@ def main() -> None:
     config = open_checkpoint(arguments.peers / "models" / arguments.model).config
     rows = rows_of(store, config)
     targets = targets_of(store, config)
-    for limits in store.limits:
-        print(f"limits of {arguments.threads} threads, measured: {limits}")
+    print(limits_text(store.limits))
     for line in (*map(row_text, rows), *map(target_text, targets)):
         print(line)
     result = header | {

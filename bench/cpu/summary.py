@@ -120,9 +120,19 @@ def target_record(target: Target) -> dict[str, Any]:
 
 
 def free_of_cap(store: Store) -> list[str]:
-    """Return the engines that were seen to use AVX-512."""
-    seen = (e for (e, _, _), timings in store.timings.items() if any(t.avx512 for t in timings))
-    return sorted(set(seen))
+    """Return the engines, each with a format, that were seen to use AVX-512."""
+    timings = (timing for found in store.timings.values() for timing in found)
+    return sorted({f"{timing.engine} {timing.format}" for timing in timings if timing.avx512})
+
+
+def limits_text(limits: list[Limits]) -> str:
+    """Return one line: between what values each limit was found."""
+    parts = []
+    for field in fields(Limits):
+        known = [v for v in (getattr(one, field.name) for one in limits) if v is not None]
+        if known:
+            parts.append(f"{field.name} {min(known):.0f} to {max(known):.0f}")
+    return f"limits, measured {len(limits)} times: {', '.join(parts)}"
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:

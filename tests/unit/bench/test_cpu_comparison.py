@@ -8,7 +8,7 @@ from cpu.engines import ENGINES, OURS, Settings, environment_of, open_session, r
 from cpu.limits import Limits, most_tokens_per_s
 from cpu.session import SessionError
 from cpu.store import Store
-from cpu.summary import free_of_cap, row_text, rows_of, target_record, target_text
+from cpu.summary import free_of_cap, limits_text, row_text, rows_of, target_record, target_text
 from cpu.targets import Speeds, reached
 
 from dualpace.checkpoint import Family, LayerConfig, ModelConfig, RopeConfig
@@ -128,7 +128,13 @@ def test_who_was_seen_with_avx512_is_named() -> None:
     store = Store(None)
     for engine, seen in (("vllm", True), ("vllm", False), ("ctranslate2", False), (OURS, None)):
         store.add(Timing(engine, "float32", 1, 128, (1.0,), avx512=seen))
-    assert free_of_cap(store) == ["vllm"]
+    assert free_of_cap(store) == ["vllm float32"]
+
+
+def test_limits_are_told_by_their_range_and_those_unknown_not_at_all() -> None:
+    several = [Limits(30.4, 200.0, None), Limits(60.4, 100.0, None), Limits(40.0, 150.0, None)]
+    text = "limits, measured 3 times: read_gb_per_s 30 to 60, fp32_gflop_per_s 100 to 200"
+    assert limits_text(several) == text
 
 
 def test_a_later_sitting_goes_on_where_the_first_ended(tmp_path: Path) -> None:
