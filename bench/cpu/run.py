@@ -51,7 +51,7 @@ def parse_arguments() -> Namespace:
         action="store_true",
         help="keep all engines alive, in all formats, and change cell by cell; needs their memory",
     )
-    parser.add_argument("--tokens", type=int, default=16)
+    parser.add_argument("--tokens", type=int, default=32, help="decode steps of a cell")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--limit", type=float, default=600, help="seconds for a load or a cell")
     parser.add_argument("--into", type=Path, help="file of lines to keep and to add to")
