@@ -1,15 +1,15 @@
-"""Which engines are compared, and how one of them is run over some cells in a process of its own.
+"""Which engines are compared, and how one of them is started in a process of its own.
 
 Knows where setup_peers.sh puts things, and how each peer is held to an instruction set.
 """
 
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from cpu.cells import Cell, Timing, read_timing
+from cpu.cells import Cell, write_cell
+from cpu.session import Session, SessionError
 
 HERE = Path(__file__).parent
 OURS = "dualpace"
@@ -24,9 +24,6 @@ class Engine:
     environment: str
     models: dict[str, str]
     """Format to the end of the model directory's name; a format that it lacks is left out."""
-    follows_cap: bool
-    """Whether its instruction set can be capped: by its build, by a variable that it reads, or in a
-    twin."""
     has_twin: bool = False
     """Whether setup_peers.sh makes a twin of its environment, held to AVX2 (hide_avx512.py)."""
 
@@ -43,14 +40,12 @@ ENGINES = {
             "dualpace_engine.py",
             "",
             _all("float32 bfloat16 float16 int8"),
-            follows_cap=True,
         ),
         Engine(
             "openvino-genai",
             "peers/openvino_peer.py",
             "openvino",
             _all("float32 bfloat16 float16", "-openvino-fp32") | _all("int8", "-openvino-int8"),
-            follows_cap=True,
             has_twin=True,
         ),
         Engine(
@@ -58,35 +53,31 @@ ENGINES = {
             "peers/llamacpp_peer.py",
             "llamacpp",
             _all("float32 bfloat16 float16 int8", "-gguf"),
-            follows_cap=True,
         ),
         Engine(
             "vllm",
             "peers/vllm_peer.py",
             "vllm",
             _all("float32 bfloat16 float16"),
-            follows_cap=False,
         ),
         Engine(
             "onnxruntime-genai",
             "peers/onnxruntime_peer.py",
             "onnxruntime",
             _all("float32", "-onnx-fp32"),
-            follows_cap=False,
+            has_twin=True,
         ),
         Engine(
             "ctranslate2",
             "peers/ctranslate2_peer.py",
             "ctranslate2",
             _all("float32 int8", "-ctranslate2"),
-            follows_cap=True,
         ),
         Engine(
             "transformers",
             "peers/transformers_peer.py",
             "transformers",
             _all("float32 bfloat16"),
-            follows_cap=True,
         ),
     )
 }
@@ -97,9 +88,11 @@ CAPS = {
         "ATEN_CPU_CAPABILITY": "avx2",
         "MKL_ENABLE_INSTRUCTIONS": "AVX2",
         "CT2_FORCE_CPU_ISA": "AVX2",
+        "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ,-AVX512CD",
     }
 }
-"""What libraries read, by DUALPACE_MAX_ISA."""
+"""What libraries read, by DUALPACE_MAX_ISA. The C library's copies are capped, too: who is still
+seen to use AVX-512 computes with it."""
 TWIN_ENDING = "-avx2"
 """Of the directory beside a peer's own."""
 
@@ -114,7 +107,7 @@ class Settings:
     tokens: int
     threads: int
     limit_s: float
-    """After which a process is ended; the cells that it finished count."""
+    """For a load or a cell, after which a process is ended; the cells that it finished count."""
 
 
 def refusal(engine: Engine, format_: str, settings: Settings) -> str | None:
@@ -160,36 +153,17 @@ def environment_of(engine: Engine, settings: Settings) -> dict[str, str]:
     )
 
 
-def run_engine(
-    engine: Engine, format_: str, cells: list[Cell], settings: Settings
-) -> tuple[list[Timing], str | None]:
-    """Run one engine over all cells, once; return what it timed and why cells are missing."""
+def open_session(engine: Engine, format_: str, cells: list[Cell], settings: Settings) -> Session:
+    """Start an engine that can be asked for these cells. Raises SessionError if it cannot run."""
     reason = refusal(engine, format_, settings)
     if reason is not None:
-        return [], reason
+        raise SessionError(reason)
     python = Path(sys.executable)
     if engine.environment:
         python = home_of(engine, settings) / "bin" / "python"
-    command = [python, HERE / engine.script, "--model", model_of(engine, format_, settings)]
+    command: list[str | Path] = [python, HERE / engine.script]
+    command += ["--model", model_of(engine, format_, settings)]
     command += ["--format", format_, "--tokens", str(settings.tokens), "--repeats", "1"]
-    command += ["--cells", ",".join(f"{cell.batch}:{cell.context}" for cell in cells)]
+    command += ["--cells", ",".join(write_cell(cell).strip() for cell in cells)]
     command += ["--threads", str(settings.threads)]
-    with subprocess.Popen(  # noqa: S603
-        list(map(str, command)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment_of(engine, settings),
-    ) as process:
-        try:
-            out, errors = process.communicate(timeout=settings.limit_s)
-            late = None
-        except subprocess.TimeoutExpired:
-            process.kill()
-            out, errors = process.communicate()
-            late = f"ran past {settings.limit_s:.0f} s"
-    timings = [t for t in map(read_timing, out.splitlines()) if t is not None]
-    if len(timings) == len(cells):
-        return timings, None
-    last = (errors.strip().splitlines() or ["no output"])[-1][:200]
-    return timings, late or last
+    return Session(command, environment_of(engine, settings), settings.limit_s)

@@ -2,7 +2,7 @@
 
 import mmap
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -56,6 +56,16 @@ def measure_limits(num_threads: int, repeats: int = 5) -> Limits:
     )
 
 
+def best_limits(several: Sequence[Limits]) -> Limits:
+    """Return the highest of each limit; `several` has one or more, of the same instruction set."""
+    bf16 = [one.bf16_gflop_per_s for one in several if one.bf16_gflop_per_s is not None]
+    return Limits(
+        read_gb_per_s=max(one.read_gb_per_s for one in several),
+        fp32_gflop_per_s=max(one.fp32_gflop_per_s for one in several),
+        bf16_gflop_per_s=max(bf16, default=None),
+    )
+
+
 def least_step_ms(
     config: ModelConfig, limits: Limits, *, batch: int, context: int, format_: str
 ) -> dict[str, float]:
@@ -81,3 +91,14 @@ def least_step_ms(
             4 * keys * heads * size / (limits.fp32_gflop_per_s * 1e6),
         ),
     }
+
+
+def most_tokens_per_s(
+    config: ModelConfig, limits: Limits, *, batch: int, context: int, format_: str
+) -> float:
+    """Return how fast a step can be where products and attention both run at their limits.
+
+    They follow each other in every layer, so that their times add up; all else is taken as free.
+    """
+    least = least_step_ms(config, limits, batch=batch, context=context, format_=format_)
+    return 1e3 * batch / sum(least.values())

@@ -1,25 +1,37 @@
 """Compares the cpu-engine with other engines: same machine, model and format, in one run.
 
 Engines take turns, round by round, each in a process of its own, so that all meet the same
-neighbours on the machine. Prints tokens per second, the ratio to the best peer, which share of
-this machine's measured limits the products and attention reach, and which targets are met; the
+neighbours on the machine; `--together` has them change cell by cell, within seconds. Prints tokens
+per second, the ratio to the best peer, which share of this machine's measured limits the products
+and attention reach, which targets are met, and the best ratio that the limits allow (`reach`); the
 last line is one JSON object. With `--into FILE` what is measured is kept, and a later run with the
-same FILE goes on: other cells, formats or engines, or more rounds. DUALPACE_MAX_ISA caps this
-engine, and those peers that can be capped. Figures are measured, never modelled; compare only
-figures of one file.
+same FILE goes on: other cells, formats or engines, or more rounds. DUALPACE_MAX_ISA caps every
+engine; which were seen to use AVX-512 all the same is said. Figures are measured, never modelled;
+compare only figures of one file.
 """
 
 import json
 import os
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from cpu.cells import parse_cells
-from cpu.engines import ENGINES, Settings, run_engine
+from cpu.engines import ENGINES, Settings, open_session
 from cpu.limits import measure_limits
 from cpu.store import Store
-from cpu.summary import draw, row_text, rows_of, target_text, targets_of
+from cpu.summary import (
+    draw,
+    free_of_cap,
+    limits_text,
+    row_text,
+    rows_of,
+    target_record,
+    target_text,
+    targets_of,
+)
+from cpu.turns import Pair, take_turns
 
 from dualpace.checkpoint import open_checkpoint
 from dualpace.kernels import capabilities
@@ -34,9 +46,14 @@ def parse_arguments() -> Namespace:
     parser.add_argument("--formats", default="float32,bfloat16,float16,int8")
     parser.add_argument("--cells", default="1:128,8:128,32:128,1:1024,8:1024,32:1024")
     parser.add_argument("--rounds", type=int, default=3, help="0: only summarise --into's file")
-    parser.add_argument("--tokens", type=int, default=16)
+    parser.add_argument(
+        "--together",
+        action="store_true",
+        help="keep all engines alive, in all formats, and change cell by cell; needs their memory",
+    )
+    parser.add_argument("--tokens", type=int, default=32, help="decode steps of a cell")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--limit", type=float, default=600, help="seconds that a process may take")
+    parser.add_argument("--limit", type=float, default=600, help="seconds for a load or a cell")
     parser.add_argument("--into", type=Path, help="file of lines to keep and to add to")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--png", type=Path)
@@ -44,30 +61,32 @@ def parse_arguments() -> Namespace:
 
 
 def measure(arguments: Namespace, store: Store) -> None:
-    """Run all engines in turn, round by round."""
+    """Time every engine in every format: all alive at once, or one after the other each round."""
     settings = Settings(
         arguments.peers, arguments.model, arguments.tokens, arguments.threads, arguments.limit
     )
     cells = parse_cells(arguments.cells)
-    engines = [ENGINES[name] for name in arguments.engines.split(",")]
-    pairs = [(engine, f) for f in arguments.formats.split(",") for engine in engines]
-    without: set[tuple[str, str]] = set()
-    for number in range(arguments.rounds):
-        store.add_limits(measure_limits(arguments.threads))
-        for engine, format_ in pairs:
-            if (engine.name, format_) in without:
-                continue
-            timings, reason = run_engine(engine, format_, cells, settings)
-            for timing in timings:
-                store.add(timing)
-            if reason is not None:
-                print(f"  {engine.name} {format_}: {reason}", flush=True)
-                store.add_missing(engine.name, format_, reason)
-            if not timings:
-                without.add((engine.name, format_))
-        print(f"round {number + 1} of {arguments.rounds} done", flush=True)
-    if arguments.rounds:
-        store.add_limits(measure_limits(arguments.threads))
+    engines, formats = arguments.engines.split(","), arguments.formats.split(",")
+    pairs = [(name, format_) for format_ in formats for name in engines]
+    groups = [pairs] if arguments.together else [[pair] for pair in pairs]
+    passes = min(arguments.rounds, 1) if arguments.together else arguments.rounds
+    without: set[Pair] = set()
+    for number in range(passes):
+        for group in groups:
+            openers = {
+                (name, format_): partial(open_session, ENGINES[name], format_, cells, settings)
+                for name, format_ in group
+                if (name, format_) not in without
+            }
+            timed = take_turns(
+                store,
+                openers,
+                cells,
+                rounds=arguments.rounds if arguments.together else 1,
+                measure_limits=partial(measure_limits, arguments.threads),
+            )
+            without |= openers.keys() - timed
+        print(f"pass {number + 1} of {passes} done", flush=True)
 
 
 def main() -> None:
@@ -78,15 +97,14 @@ def main() -> None:
     store = Store.open(arguments.into, header)
     print(capabilities(), flush=True)
     capped = "DUALPACE_MAX_ISA" in os.environ
-    free = [e.name for e in ENGINES.values() if not e.follows_cap] if capped else []
-    if free:
-        print(f"not held to {isa}, since they cannot be: {', '.join(free)}", flush=True)
     measure(arguments, store)
+    free = free_of_cap(store) if capped else []
+    if free:
+        print(f"not held to {isa}, seen to use AVX-512: {', '.join(free)}")
     config = open_checkpoint(arguments.peers / "models" / arguments.model).config
     rows = rows_of(store, config)
-    targets = targets_of(store)
-    for limits in store.limits:
-        print(f"limits of {arguments.threads} threads, measured: {limits}")
+    targets = targets_of(store, config)
+    print(limits_text(store.limits))
     for line in (*map(row_text, rows), *map(target_text, targets)):
         print(line)
     result = header | {
@@ -95,7 +113,7 @@ def main() -> None:
         "limits": [asdict(limits) for limits in store.limits],
         "missing": {" ".join(pair): reason for pair, reason in store.missing.items()},
         "cells": rows,
-        "targets": [asdict(t) | {"ratio": round(t.ratio, 2), "met": t.met} for t in targets],
+        "targets": [*map(target_record, targets)],
     }
     if arguments.png:
         draw(rows, arguments.png)

@@ -2,8 +2,10 @@
 # Makes throwaway environments and models for `make bench-cpu`:
 #   bench/cpu/setup_peers.sh FOLDER [peer ...]
 # Peers: openvino llamacpp vllm onnxruntime ctranslate2 transformers. MODELS is a list of demo and
-# random-1b. Needs about 8 GB, Python with venv, and for llama.cpp cmake, ninja and a C++ compiler.
-# What is there is kept; removing FOLDER removes everything. A peer that cannot be had here leaves
+# random-1b. Needs 15 GB (random-1b: 13 more), half an hour on two cores (half of it builds
+# llama.cpp), Python with venv, and for llama.cpp a C++ compiler; objdump to hold peers to AVX2.
+# What is there is kept, so that a run that was broken off is gone on with by the same command;
+# removing FOLDER removes everything. A peer that cannot be had here leaves
 # a line in FOLDER/PEER.missing, which the benchmark prints, and does not stop the others.
 # DUALPACE_PYTHON is an interpreter that has dualpace.
 set -euo pipefail
@@ -27,6 +29,14 @@ environment() { # environment NAME PACKAGE...
   touch "$folder/$name/ready"
 }
 
+# twin NAME LIBRARY...: the same environment, held to AVX2, of a peer that reads no variable for that.
+twin() {
+  local name=$1
+  shift
+  [ -f "$folder/$name-avx2/ready" ] || python3 "$here/peers/hide_avx512.py" \
+    "$folder/$name" "$folder/$name-avx2" "$@"
+}
+
 setup_transformers() {
   environment transformers torch==2.13.0 transformers==5.24.0 accelerate==1.15.0 safetensors numpy
 }
@@ -36,10 +46,7 @@ setup_openvino() {
     openvino-tokenizers==2026.4.1.0 optimum-intel==2.2.0 nncf
   # Comes along, built for another torch, and breaks imports; nothing here uses it.
   "$folder/openvino/bin/pip" uninstall --quiet --yes torchvision
-  # OpenVINO reads no variable that caps its instruction set.
-  [ -f "$folder/openvino-avx2/ready" ] || python3 "$here/peers/hide_avx512.py" \
-    "$folder/openvino" "$folder/openvino-avx2" \
-    openvino/libs/libopenvino_intel_cpu_plugin.so openvino/libs/libopenvino.so.2641
+  twin openvino openvino/libs/libopenvino_intel_cpu_plugin.so openvino/libs/libopenvino.so.2641
   local model weights out
   for model in $models; do
     for weights in fp32 int8; do
@@ -51,37 +58,41 @@ setup_openvino() {
   done
 }
 
-# Two builds that differ in the library with the CPU kernels alone: what this machine has, and AVX2.
+# build_llamacpp LEVEL: native (what this machine has) or avx2. The second build makes only the
+# library with the CPU kernels anew.
 build_llamacpp() {
-  local source build level flags
+  local level=$1 source build flags PATH=$folder/llamacpp/bin:$PATH
+  [ -f "$folder/llamacpp/$level/llama-batched-bench" ] && return
+  if [ "$level" = avx2 ] && ! grep -q avx512 /proc/cpuinfo; then
+    ln -s native "$folder/llamacpp/avx2"
+    return
+  fi
   source=$(echo "$folder"/llamacpp/source/*/vendor/llama.cpp)
   build=$folder/llamacpp/build
-  for level in native avx2; do
-    flags=(-DGGML_NATIVE=ON)
-    [ $level = native ] || flags=(-DGGML_NATIVE=OFF -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON
-      -DGGML_F16C=ON -DGGML_BMI2=ON -DGGML_SSE42=ON)
-    cmake -S "$source" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON \
-      -DCMAKE_BUILD_RPATH_USE_ORIGIN=ON -DGGML_OPENMP=ON -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF \
-      -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=ON \
-      -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF "${flags[@]}" >/dev/null
-    ninja -C "$build" llama-batched-bench >/dev/null
-    rm -rf "$folder/llamacpp/$level"
-    cp -a "$build/bin" "$folder/llamacpp/$level"
-  done
+  flags=(-DGGML_NATIVE=ON)
+  [ "$level" = native ] || flags=(-DGGML_NATIVE=OFF -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON
+    -DGGML_F16C=ON -DGGML_BMI2=ON -DGGML_SSE42=ON)
+  cmake -S "$source" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON \
+    -DCMAKE_BUILD_RPATH_USE_ORIGIN=ON -DGGML_OPENMP=ON -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF \
+    -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=ON \
+    -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF "${flags[@]}" >/dev/null
+  ninja -C "$build" llama-batched-bench >/dev/null
+  rm -rf "$folder/llamacpp/$level.partial"
+  cp -a "$build/bin" "$folder/llamacpp/$level.partial"
+  mv "$folder/llamacpp/$level.partial" "$folder/llamacpp/$level"
 }
 
 setup_llamacpp() {
-  [ -d "$folder/llamacpp/bin" ] || python3 -m venv "$folder/llamacpp"
-  if [ ! -f "$folder/llamacpp/ready" ]; then
-    "$folder/llamacpp/bin/pip" install --quiet gguf==0.19.0 safetensors numpy torch==2.13.0
-    mkdir -p "$folder/llamacpp/src" "$folder/llamacpp/source"
-    ls "$folder"/llamacpp/src/llama_cpp_python-*.tar.gz >/dev/null 2>&1 ||
-      "$folder/llamacpp/bin/pip" download --quiet --no-deps \
-        --no-binary :all: --dest "$folder/llamacpp/src" llama-cpp-python==0.3.36
+  environment llamacpp gguf==0.19.0 safetensors numpy torch==2.13.0 cmake==4.4.5 \
+    ninja==1.13.2
+  mkdir -p "$folder/llamacpp/src" "$folder/llamacpp/source"
+  ls "$folder"/llamacpp/src/llama_cpp_python-*.tar.gz >/dev/null 2>&1 ||
+    "$folder/llamacpp/bin/pip" download --quiet --no-deps \
+      --no-binary :all: --dest "$folder/llamacpp/src" llama-cpp-python==0.3.36
+  ls -d "$folder"/llamacpp/source/*/vendor/llama.cpp >/dev/null 2>&1 ||
     tar xzf "$folder"/llamacpp/src/llama_cpp_python-*.tar.gz -C "$folder/llamacpp/source"
-    build_llamacpp
-    touch "$folder/llamacpp/ready"
-  fi
+  build_llamacpp native
+  build_llamacpp avx2
   local model
   for model in $models; do
     "$folder/llamacpp/bin/python" "$here/peers/write_gguf.py" "$folder/models/$model" \
@@ -109,6 +120,8 @@ setup_vllm() {
 setup_onnxruntime() {
   environment onnxruntime torch==2.13.0 onnxruntime-genai==0.18.0 onnxruntime==1.32.0 \
     onnx-ir==1.1.0 onnx==1.23.2 transformers==5.19.0 numpy
+  twin onnxruntime onnxruntime/capi/libonnxruntime.so.1.32.0 \
+    onnxruntime_genai/libonnxruntime-genai.so
   local model out
   for model in $models; do
     out=$folder/models/$model-onnx-fp32
@@ -141,6 +154,7 @@ for peer in $peers; do
       ;;
   esac
   rm -f "$folder/$peer.missing"
+  echo "$peer: installing what is missing; messages go to $folder/$peer.log"
   # A subshell of its own, so that the first command that fails ends this peer and no other.
   set +e
   (
@@ -154,3 +168,4 @@ for peer in $peers; do
     echo "$peer is not available: $(cat "$folder/$peer.missing")" >&2
   fi
 done
+echo "peers and models take $(du -sh "$folder" | cut -f1) in $folder"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cpu.cells import Cell, Timing
-from cpu.limits import Limits
+from cpu.limits import Limits, best_limits
 
 
 @dataclass
@@ -20,6 +20,8 @@ class Store:
     path: Path | None
     timings: dict[tuple[str, str, Cell], list[Timing]] = field(default_factory=dict)
     limits: list[Limits] = field(default_factory=list)
+    moments: dict[tuple[str, str, Cell], list[int]] = field(default_factory=dict)
+    """Of each timing, how many limits had been measured before it."""
     missing: dict[tuple[str, str], str] = field(default_factory=dict)
     """Why an engine has no figures, or not all, in a format."""
 
@@ -51,6 +53,15 @@ class Store:
         """Keep why figures are missing."""
         self._append({"missing": [engine, format_, reason]})
 
+    def limits_around(self, engine: str, format_: str, cell: Cell) -> list[Limits]:
+        """Return of each timing the better of the limits right before and right after it.
+
+        The better: a limit that other work on the machine held down for a moment is none.
+        """
+        moments = self.moments[engine, format_, cell]
+        beside = (self.limits[max(0, moment - 1) : moment + 1] for moment in moments)
+        return [best_limits(limits) for limits in beside if limits]
+
     def _append(self, line: dict[str, Any]) -> None:
         self._take(line)
         if self.path is not None:
@@ -69,3 +80,4 @@ class Store:
             timing = Timing(**values)
             key = (timing.engine, timing.format, Cell(timing.batch, timing.context))
             self.timings.setdefault(key, []).append(timing)
+            self.moments.setdefault(key, []).append(len(self.limits))

@@ -1,6 +1,6 @@
 """What this engine sets out to reach against its peers, and whether measured speeds do. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cpu.cells import Cell
@@ -8,8 +8,34 @@ from cpu.engines import OURS
 
 Speeds = Mapping[tuple[str, str, Cell], float]
 """Tokens per second by engine, format and cell."""
+Most = Callable[[str, Cell], float]
+"""Tokens per second that the machine's limits allow this engine, by format and cell."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A ratio that is wanted of one format, at the batches named."""
+
+    name: str
+    format: str
+    """Ours."""
+    peer: str | None
+    """None: whichever is the fastest."""
+    peer_formats: tuple[str, ...]
+    least_batch: int
+    most_batch: int
+    wanted: float
+
 
 SIXTEEN_BIT = ("bfloat16", "float16")
+RULES = (
+    Rule("float32, best peer", "float32", None, ("float32",), 1, 31, 1.05),
+    Rule("float32, best peer", "float32", None, ("float32",), 32, 1 << 31, 1.3),
+    Rule("16-bit, llama.cpp", "bfloat16", "llama.cpp", SIXTEEN_BIT, 32, 1 << 31, 2.0),
+    Rule("16-bit, OpenVINO", "bfloat16", "openvino-genai", SIXTEEN_BIT, 32, 1 << 31, 1.2),
+    Rule("int8, OpenVINO", "int8", "openvino-genai", ("int8",), 8, 1 << 31, 1.1),
+)
+"""16-bit: weights and KV, against the best of the peer's formats of that width."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +50,8 @@ class Target:
     """The engine and format that it is held against."""
     peer_speed: float
     wanted: float
+    most: float
+    """Tokens per second that the machine's limits allow us."""
 
     @property
     def ratio(self) -> float:
@@ -35,60 +63,39 @@ class Target:
         """Whether the ratio is what is wanted."""
         return self.ratio >= self.wanted
 
+    @property
+    def reach(self) -> float:
+        """The best ratio possible: that of the machine's limits to what the peer was timed at."""
+        return self.most / self.peer_speed
 
-def reached(speeds: Speeds) -> list[Target]:
-    """Return every target that these speeds say something about.
 
-    float32: 1.3 times the best peer at batch 32 and more, 1.05 times below. 16-bit weights and KV
-    (ours in bfloat16), batch 32 and more: twice llama.cpp's best 16-bit format, 1.2 times
-    OpenVINO's best with 16-bit KV. int8 weights, batch 8 and more: 1.1 times OpenVINO's.
-    """
-    found = []
-    for cell in dict.fromkeys(cell for _, _, cell in speeds):
-        large = cell.batch >= 32
-        every = _peers(speeds, ("float32",))
-        wanted = 1.3 if large else 1.05
-        found.append(_compare(speeds, "float32", cell, every, "float32, best peer", wanted))
-        if large:
-            llama = _peers(speeds, SIXTEEN_BIT, "llama.cpp")
-            openvino = _peers(speeds, SIXTEEN_BIT, "openvino-genai")
-            found.append(_compare(speeds, "bfloat16", cell, llama, "16-bit, llama.cpp", 2.0))
-            found.append(_compare(speeds, "bfloat16", cell, openvino, "16-bit, OpenVINO", 1.2))
-        if cell.batch >= 8:
-            openvino = _peers(speeds, ("int8",), "openvino-genai")
-            found.append(_compare(speeds, "int8", cell, openvino, "int8, OpenVINO", 1.1))
+def reached(speeds: Speeds, most: Most) -> list[Target]:
+    """Return every target that these speeds say something about."""
+    cells = dict.fromkeys(cell for _, _, cell in speeds)
+    found = (_compare(speeds, most, rule, cell) for cell in cells for rule in RULES)
     return [target for target in found if target is not None]
 
 
-def _peers(
-    speeds: Speeds, formats: tuple[str, ...], engine: str | None = None
-) -> set[tuple[str, str]]:
-    return {
-        (name, format_)
-        for name, format_, _ in speeds
-        if name != OURS and format_ in formats and engine in {None, name}
+def _compare(speeds: Speeds, most: Most, rule: Rule, cell: Cell) -> Target | None:
+    peers = {
+        f"{engine} {format_}": speed
+        for (engine, format_, at), speed in speeds.items()
+        if at == cell
+        and engine != OURS
+        and engine == (rule.peer or engine)
+        and format_ in rule.peer_formats
     }
-
-
-def _compare(  # noqa: PLR0917 - a row of a table
-    speeds: Speeds,
-    format_: str,
-    cell: Cell,
-    peers: set[tuple[str, str]],
-    name: str,
-    wanted: float,
-) -> Target | None:
-    ours = speeds.get((OURS, format_, cell))
-    timed = {peer: speeds[*peer, cell] for peer in peers if (*peer, cell) in speeds}
-    if ours is None or not timed:
+    ours = speeds.get((OURS, rule.format, cell))
+    if ours is None or not peers or not rule.least_batch <= cell.batch <= rule.most_batch:
         return None
-    best = max(timed, key=lambda peer: timed[peer])
+    best = max(peers, key=lambda peer: peers[peer])
     return Target(
-        name=name,
+        name=rule.name,
         batch=cell.batch,
         context=cell.context,
         ours=ours,
-        peer=" ".join(best),
-        peer_speed=timed[best],
-        wanted=wanted,
+        peer=best,
+        peer_speed=peers[best],
+        wanted=rule.wanted,
+        most=most(rule.format, cell),
     )

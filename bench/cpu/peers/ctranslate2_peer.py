@@ -57,6 +57,8 @@ def main() -> None:
     def speed(cell: Cell, seed: int) -> float:
         first, one_each = generate(cell, 1, seed)
         whole, all_tokens = generate(cell, arguments.tokens + 1, seed)
+        if whole <= first:
+            raise ValueError(f"{arguments.tokens} more tokens took no longer: ask for more")
         return (all_tokens - one_each) / (whole - first)
 
     generate(Cell(1, 16), 4, 0)

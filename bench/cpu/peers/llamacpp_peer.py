@@ -42,8 +42,15 @@ def main() -> None:
     binary = Path(os.environ["DUALPACE_PEERS"]) / "llamacpp" / level / "llama-batched-bench"
 
     def measure(cell: Cell) -> tuple[list[float], None]:
-        forms = [decode_speeds(binary, arguments, cell, form) for form in ("off", "on")]
-        return max(forms, key=sum), None
+        speeds, errors = [], []
+        for form in ("off", "on"):
+            try:
+                speeds.append(decode_speeds(binary, arguments, cell, form))
+            except RuntimeError as error:
+                errors.append(error)
+        if not speeds:
+            raise errors[0]
+        return max(speeds, key=sum), None
 
     report("llama.cpp", arguments, measure)
 

@@ -3,7 +3,10 @@
 From the step in which every request has a token to the last before the first one ends.
 """
 
+import json
+import math
 from argparse import Namespace
+from pathlib import Path
 from random import Random
 from time import perf_counter
 
@@ -15,6 +18,25 @@ from cpu.cells import Cell, peer_arguments, report
 KV = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "u8"}
 HINT = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "f32"}
 PROMPT_TOKENS_A_STEP = 2048
+BLOCK_TOKENS = 32
+
+
+def extra_steps(cell: Cell) -> int:
+    """Return how long requests whose prompt was computed first decode while the others' are."""
+    return -(-cell.batch * cell.context // PROMPT_TOKENS_A_STEP) + 3
+
+
+def cache_gib(arguments: Namespace) -> int:
+    """Return a size that holds the largest cell, and no less than 2."""
+    config = json.loads((Path(arguments.model) / "config.json").read_text(encoding="utf-8"))
+    width: int = config["num_key_value_heads"] * config["num_hidden_layers"] * config["head_dim"]
+    tokens: int = max(
+        cell.batch * (cell.context + arguments.tokens + extra_steps(cell) + BLOCK_TOKENS)
+        for cell in arguments.cells
+    )
+    # int8 KV has a scale and a zero for each head beside it.
+    bytes_each = {"u8": 1.25, "f32": 4}.get(KV[arguments.format], 2)
+    return max(2, math.ceil(2 * tokens * width * bytes_each / (1 << 30)))
 
 
 def make_pipeline(arguments: Namespace) -> openvino_genai.ContinuousBatchingPipeline:
@@ -22,7 +44,7 @@ def make_pipeline(arguments: Namespace) -> openvino_genai.ContinuousBatchingPipe
     scheduler = openvino_genai.SchedulerConfig()
     scheduler.max_num_batched_tokens = PROMPT_TOKENS_A_STEP
     scheduler.max_num_seqs = 256
-    scheduler.cache_size = 4
+    scheduler.cache_size = cache_gib(arguments)
     scheduler.dynamic_split_fuse = True
     scheduler.enable_prefix_caching = False
     properties = {
@@ -38,8 +60,7 @@ def decode_speed(
 ) -> float:
     """Return decoded tokens per second of one batch of random prompts."""
     random = Random(seed)  # noqa: S311
-    # Requests whose prompt was computed first decode on while the others' are.
-    extra = -(-cell.batch * cell.context // PROMPT_TOKENS_A_STEP) + 3
+    extra = extra_steps(cell)
     handles = []
     for index in range(cell.batch):
         config = openvino_genai.GenerationConfig()

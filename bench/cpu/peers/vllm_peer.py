@@ -9,6 +9,7 @@ from random import Random
 from time import perf_counter
 from typing import Any
 
+import torch
 from cpu.cells import Cell, peer_arguments, report
 
 FORMATS = ("float32", "bfloat16", "float16")
@@ -24,6 +25,10 @@ def make_engine(arguments: Namespace) -> Any:
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "ERROR",
     }
+    if os.environ.get("DUALPACE_MAX_ISA") == "avx2":
+        # What vLLM chooses one of its three builds by.
+        for name in ("_is_avx512_supported", "_is_avx512_bf16_supported"):
+            setattr(torch.cpu, name, lambda: False)
     from vllm import LLM  # noqa: PLC0415 - reads the variables
 
     return LLM(

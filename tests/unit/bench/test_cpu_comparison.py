@@ -4,13 +4,35 @@ from pathlib import Path
 
 import pytest
 from cpu.cells import Cell, Timing
-from cpu.engines import ENGINES, OURS, Settings, environment_of, refusal, run_engine
-from cpu.limits import Limits
+from cpu.engines import ENGINES, OURS, Settings, environment_of, open_session, refusal
+from cpu.limits import Limits, most_tokens_per_s
+from cpu.session import SessionError
 from cpu.store import Store
-from cpu.targets import reached
+from cpu.summary import free_of_cap, limits_text, row_text, rows_of, target_record, target_text
+from cpu.targets import Speeds, reached
+
+from dualpace.checkpoint import Family, LayerConfig, ModelConfig, RopeConfig
 
 HEADER = {"model": "demo", "isa": "avx2", "threads": 2}
 LIMITS = Limits(30.0, 200.0, None)
+
+
+def tiny_config() -> ModelConfig:
+    """One layer of 8 hidden, two query heads and one KV head of 4."""
+    return ModelConfig(
+        family=Family.LLAMA,
+        vocab_size=10,
+        hidden_size=8,
+        intermediate_size=16,
+        num_heads=2,
+        num_kv_heads=1,
+        head_dim=4,
+        layers=(LayerConfig(rope=RopeConfig(theta=1e4, rotary_dim=4)),),
+        norm_eps=1e-5,
+        context_length=128,
+        tied_embeddings=True,
+        attention_scale=0.5,
+    )
 
 
 def test_each_target_is_held_against_the_fastest_peer_of_its_class() -> None:
@@ -30,7 +52,8 @@ def test_each_target_is_held_against_the_fastest_peer_of_its_class() -> None:
         (OURS, "int8", small): 1.0,
         ("openvino-genai", "int8", small): 300.0,
     }
-    found = {(t.name, t.batch): (t.peer, round(t.ratio, 2), t.met) for t in reached(speeds)}
+    targets = reached(speeds, lambda _format, _cell: 600.0)
+    found = {(t.name, t.batch): (t.peer, round(t.ratio, 2), t.met) for t in targets}
     assert found == {
         ("float32, best peer", 32): ("openvino-genai float32", 1.3, True),
         ("float32, best peer", 1): ("llama.cpp float32", 1.02, False),
@@ -42,8 +65,76 @@ def test_each_target_is_held_against_the_fastest_peer_of_its_class() -> None:
 
 def test_nothing_is_claimed_without_both_figures() -> None:
     cell = Cell(32, 128)
-    assert reached({(OURS, "float32", cell): 1.0}) == []
-    assert reached({("vllm", "float32", cell): 1.0, ("vllm", "int8", cell): 1.0}) == []
+    ours: Speeds = {(OURS, "float32", cell): 1.0}
+    theirs: Speeds = {("vllm", "float32", cell): 1.0, ("vllm", "int8", cell): 1.0}
+    assert reached(ours, lambda _format, _cell: 1.0) == []
+    assert reached(theirs, lambda _format, _cell: 1.0) == []
+
+
+def test_a_target_says_what_the_limits_of_our_format_allow_against_that_peer() -> None:
+    cell = Cell(32, 128)
+    speeds = {(OURS, "bfloat16", cell): 100.0, ("openvino-genai", "float16", cell): 200.0}
+    most = {("bfloat16", cell): 500.0}
+    (target,) = reached(speeds, lambda format_, at: most[format_, at])
+    assert target.reach == pytest.approx(2.5)
+    assert target_text(target).endswith("NOT met; this machine's limits allow 2.50")
+    assert target_record(target)["reach"] == 2.5
+
+
+def test_the_most_a_step_can_do_follows_from_its_bytes_and_operations() -> None:
+    """A model of one layer, by hand: weights once a step, KV of each sequence, operations."""
+    layer = 8 * (2 * 2 + 2 * 1) * 4 + 3 * 8 * 16
+    weights = layer + 10 * 8
+
+    def most(limits: Limits, batch: int, context: int, format_: str) -> float:
+        return most_tokens_per_s(
+            tiny_config(), limits, batch=batch, context=context, format_=format_
+        )
+
+    # Bytes alone bind: 1 GB/s, and arithmetic for nothing.
+    reading = Limits(1.0, 1e9, None)
+    kv = 2 * 100 * 1 * 4
+    assert most(reading, 1, 100, "float32") == pytest.approx(1e9 / (4 * (weights + kv)))
+    assert most(reading, 3, 100, "int8") == pytest.approx(3e9 / (weights + 3 * 2 * kv))
+    # Operations alone bind.
+    counting = Limits(1e9, 1.0, None)
+    attention = 4 * 100 * 2 * 4
+    assert most(counting, 2, 100, "float32") == pytest.approx(1e9 / (2 * weights + attention))
+    # bfloat16 products run at the peak of bfloat16 where there is one; attention does not.
+    both = Limits(1e9, 1.0, 4.0)
+    assert most(both, 2, 100, "bfloat16") == pytest.approx(1e9 / (2 * weights / 4 + attention))
+    assert most(both, 2, 100, "float16") == pytest.approx(1e9 / (2 * weights + attention))
+
+
+def test_shares_and_reach_of_a_row_are_of_the_limits_measured_beside_it() -> None:
+    """The better of those before and after it; those of other sittings count for nothing."""
+    store = Store(None)
+    cell = Cell(4, 100)
+    for read, sitting in ((99.0, ()), (2.0, (OURS, "vllm")), (4.0, ()), (99.0, ())):
+        store.add_limits(Limits(read, 1e9, None))
+        for engine in sitting:
+            store.add(Timing(engine, "float32", cell.batch, cell.context, (50.0,), avx512=False))
+    assert [one.read_gb_per_s for one in store.limits_around(OURS, "float32", cell)] == [4.0]
+    (row,) = rows_of(store, tiny_config())
+    most = most_tokens_per_s(
+        tiny_config(), Limits(4.0, 1e9, None), batch=4, context=100, format_="float32"
+    )
+    assert row["reach"] == round(most / 50, 2)
+    assert row["avx512_seen"] == []
+    assert f"reach {row['reach']}" in row_text(row)
+
+
+def test_who_was_seen_with_avx512_is_named() -> None:
+    store = Store(None)
+    for engine, seen in (("vllm", True), ("vllm", False), ("ctranslate2", False), (OURS, None)):
+        store.add(Timing(engine, "float32", 1, 128, (1.0,), avx512=seen))
+    assert free_of_cap(store) == ["vllm float32"]
+
+
+def test_limits_are_told_by_their_range_and_those_unknown_not_at_all() -> None:
+    several = [Limits(30.4, 200.0, None), Limits(60.4, 100.0, None), Limits(40.0, 150.0, None)]
+    text = "limits, measured 3 times: read_gb_per_s 30 to 60, fp32_gflop_per_s 100 to 200"
+    assert limits_text(several) == text
 
 
 def test_a_later_sitting_goes_on_where_the_first_ended(tmp_path: Path) -> None:
@@ -87,8 +178,10 @@ def test_a_peer_that_is_not_there_says_so_and_why(tmp_path: Path) -> None:
     settings = Settings(tmp_path, "demo", tokens=4, threads=1, limit_s=1.0)
     vllm = ENGINES["vllm"]
     cells = [Cell(1, 16)]
-    assert run_engine(vllm, "int8", cells, settings) == ([], "has no such format")
-    assert run_engine(vllm, "float32", cells, settings) == ([], "is not set up")
+    with pytest.raises(SessionError, match="has no such format"):
+        open_session(vllm, "int8", cells, settings)
+    with pytest.raises(SessionError, match="is not set up"):
+        open_session(vllm, "float32", cells, settings)
     (tmp_path / "vllm.missing").write_text("no wheel for this processor\n")
-    reason = "could not be installed: no wheel for this processor"
-    assert run_engine(vllm, "float32", cells, settings) == ([], reason)
+    with pytest.raises(SessionError, match="could not be installed: no wheel for this processor"):
+        open_session(vllm, "float32", cells, settings)
