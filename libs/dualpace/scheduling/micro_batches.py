@@ -19,10 +19,12 @@ def balanced_split(kv_tokens: Sequence[int], parts: int) -> tuple[int, ...]:
     for index, tokens in enumerate(kv_tokens):
         left = parts - len(sizes) - 1
         taken += tokens
-        size = index + 1 - begun
-        full = 2 * taken + tokens > 2 * total * (len(sizes) + 1) / parts
-        if left and (full or len(kv_tokens) - index - 1 == left):
-            sizes.append(size)
+        if not left:
+            break
+        # Nearer to an even share than with the next row too.
+        full = 2 * taken + kv_tokens[index + 1] > 2 * total * (len(sizes) + 1) / parts
+        if full or len(kv_tokens) - index - 1 == left:
+            sizes.append(index + 1 - begun)
             begun = index + 1
     sizes.append(len(kv_tokens) - begun)
     return tuple(sizes)
