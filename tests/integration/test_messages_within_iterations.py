@@ -13,7 +13,14 @@ import pytest
 import torch
 
 from dualpace.checkpoint import open_checkpoint
-from dualpace.core.messages import Cancel, Reserve, Reserved
+from dualpace.core.messages import (
+    Cancel,
+    HostStatus,
+    Recall,
+    Reserve,
+    Reserved,
+    Returned,
+)
 from dualpace.core.request import Engine, FinishReason
 from dualpace.ipc.channel import CpuInput, DeviceLeft, GatewayLeft
 from dualpace.models.decoder import Decoder
@@ -165,6 +172,30 @@ def test_a_reservation_is_answered_before_the_iteration_ends(
     it.node.cpu.step()
     assert answered == [77]
     assert len(it.node.received[0].tokens) == before + 1
+    it.node.host_scheduler.release(77)
+    it.run()
+
+
+def test_what_was_asked_before_an_iteration_is_answered_before_its_end(
+    way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = Interrupted(way, tmp_path, monkeypatch)
+    prompts = tiny_prompts(way.model)[:2]
+    for request_id, prompt in enumerate(prompts):
+        it.node.submit(request_id, prompt.token_ids, 24)
+    it.node.run(until=lambda: it.node.host_scheduler.num_running == 2)
+    answered: list[object] = []
+
+    def look() -> None:
+        it.happens = lambda: None
+        answered.extend(it.node.gpu_inbox._items)
+
+    it.node.cpu_inbox.put(Recall(0))
+    it.node.cpu_inbox.put(Reserve(77, 16))
+    it.happens = look
+    it.node.cpu.step()
+    assert {type(answer) for answer in answered} == {Returned, Reserved, HostStatus}
+    it.happens = lambda: None
     it.node.host_scheduler.release(77)
     it.run()
 

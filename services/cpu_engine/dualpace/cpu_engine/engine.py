@@ -153,6 +153,7 @@ class CpuEngine:
         plan = self.scheduler.schedule(began_s)
         self._runner.write_tables(plan.table_writes)
         if plan.rows:
+            self._publish()  # what was decided: the device need not wait for this iteration
             if self._lockstep is not None:
                 self._lockstep.begin()
             self.scheduler.apply(self._runner.execute(plan, self._meanwhile))
