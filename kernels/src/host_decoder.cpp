@@ -77,6 +77,15 @@ class Stopwatch {
     Clock::time_point last_;
 };
 
+void run_layer(const DecodeStep& step, std::int64_t layer, const Team& team, Stopwatch& watch) {
+    step.pre_attention(layer, team);
+    watch.stage_ends(Stage::kPreAttention);
+    step.attention(layer, team);
+    watch.stage_ends(Stage::kAttention);
+    step.post_attention(layer, team);
+    watch.stage_ends(Stage::kPostAttention);
+}
+
 }  // namespace
 
 HostDecoder::HostDecoder(const DecoderShape& shape, const DecoderEnds& ends,
@@ -142,12 +151,7 @@ std::int64_t HostDecoder::go_on(const DecodeStep& step, std::int64_t first, cons
                 // Others read this behind the end of a stage of this layer.
                 if (newcomers.count() != 0) last.store(layer, std::memory_order_relaxed);
             }
-            step.pre_attention(layer, team);
-            watch.stage_ends(Stage::kPreAttention);
-            step.attention(layer, team);
-            watch.stage_ends(Stage::kAttention);
-            step.post_attention(layer, team);
-            watch.stage_ends(Stage::kPostAttention);
+            run_layer(step, layer, team, watch);
             if (last.load(std::memory_order_relaxed) == layer) return;
         }
         if (team.index == 0) interruption.poll(kTooLate);
@@ -166,14 +170,7 @@ void HostDecoder::catch_up(const StepArgs& args, std::int64_t layers, const Way&
         Stopwatch watch(team.index == 0 ? &seconds_ : nullptr);
         step.embed(team);
         watch.stage_ends(Stage::kEmbed);
-        for (std::int64_t layer = 0; layer < layers; ++layer) {
-            step.pre_attention(layer, team);
-            watch.stage_ends(Stage::kPreAttention);
-            step.attention(layer, team);
-            watch.stage_ends(Stage::kAttention);
-            step.post_attention(layer, team);
-            watch.stage_ends(Stage::kPostAttention);
-        }
+        for (std::int64_t layer = 0; layer < layers; ++layer) run_layer(step, layer, team, watch);
     });
     std::copy_n(step.hidden(), args.batch * shape_.hidden, hidden);
 }

@@ -92,6 +92,19 @@ def make_move(node: MortalNode, move: str, engine: Engine, number: int) -> None:
         }[move](engine)
 
 
+def settle_and_check(node: MortalNode) -> None:
+    """Let everything end; every token is the right one, and only the cancelled lack some."""
+    assert node.device_runner is not None
+    node.device_runner.copies_complete = True
+    node.settle()
+    for request_id, request in node.requests.items():
+        tokens, end = node.tokens_of(request_id)
+        first = request.prompt_tokens
+        assert tokens == [token_for(request_id, first + i) for i in range(len(tokens))]
+        if end.reason is not FinishReason.CANCELLED:
+            assert (end.reason, len(tokens)) == end_of(request)
+
+
 @settings(max_examples=150, deadline=None)
 @given(MOVES, st.sampled_from(PLACEMENTS), st.sampled_from([5, 8, 16]), st.sampled_from([5, 9]))
 def test_no_request_is_lost_whatever_dies(
@@ -102,15 +115,7 @@ def test_no_request_is_lost_whatever_dies(
         for move in moves:
             make_move(node, *move)
             node.check_owners()
-        assert node.device_runner is not None
-        node.device_runner.copies_complete = True
-        node.settle()
-        for request_id, request in node.requests.items():
-            tokens, end = node.tokens_of(request_id)
-            first = request.prompt_tokens
-            assert tokens == [token_for(request_id, first + i) for i in range(len(tokens))]
-            if end.reason is not FinishReason.CANCELLED:
-                assert (end.reason, len(tokens)) == end_of(request)
+        settle_and_check(node)
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
@@ -193,13 +198,4 @@ def test_copies_that_begin_amid_an_iteration_outlive_whatever_happens(
         for _ in range(3):
             node.round()
             node.check_owners()
-        assert node.device_runner is not None
-        node.device_runner.copies_complete = True
-        node.settle()
-        for request_id, request in node.requests.items():
-            tokens, end = node.tokens_of(request_id)
-            first = request.prompt_tokens
-            assert tokens == [token_for(request_id, first + i) for i in range(len(tokens))]
-            assert end.reason is FinishReason.CANCELLED or (end.reason, len(tokens)) == end_of(
-                request
-            )
+        settle_and_check(node)

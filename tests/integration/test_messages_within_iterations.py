@@ -4,7 +4,7 @@ One engine steps between any two layers of the other, so everything that can hap
 happens to one that is being computed. Tokens stay those of the reference.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,7 +29,7 @@ from dualpace.models.host_linear import host_linear
 from dualpace.models.loader import load_decoder
 from dualpace.scheduling.placement import GpuOnly
 from dualpace.scheduling.route import Route
-from dualpace.testing.gold import tiny_model, tiny_prompts
+from dualpace.testing.gold import GoldPrompt, tiny_model, tiny_prompts
 from dualpace.testing.in_process import GATEWAY_ID, InProcessNode, NodeSizes
 
 
@@ -119,6 +119,27 @@ def way(request: pytest.FixtureRequest) -> Way:
     return WAYS[request.param]
 
 
+def assert_gold(node: InProcessNode, prompts: Sequence[GoldPrompt]) -> None:
+    """Assert that requests 0, 1, ... got the reference's tokens."""
+    for request_id, prompt in enumerate(prompts):
+        assert prompt.first_wrong_step(node.received[request_id].token_ids()) is None
+
+
+def two_on_the_host(run_dir: Path) -> tuple[InProcessNode, Sequence[GoldPrompt]]:
+    """Run a node until the first two of its prompts have moved to the host."""
+    node = InProcessNode(
+        decoder_of("llama3_rope", native=False),
+        run_dir,
+        "cpu",
+        attention=host_attention(num_threads=2),
+    )
+    prompts = tiny_prompts("llama3_rope")
+    for request_id, prompt in enumerate(prompts[:2]):
+        node.submit(request_id, prompt.token_ids, len(prompt.greedy_ids))
+    node.run(until=lambda: node.host_scheduler.num_running == 2)
+    return node, prompts
+
+
 @pytest.mark.parametrize(
     ("name", "placement"),
     [
@@ -147,8 +168,7 @@ def test_tokens_equal_gold_while_the_device_steps_between_layers(
         it.node.submit(request_id, prompt.token_ids, len(prompt.greedy_ids))
     it.run()
     assert it.boundaries > 0
-    for request_id, prompt in enumerate(prompts):
-        assert prompt.first_wrong_step(it.node.received[request_id].token_ids()) is None
+    assert_gold(it.node, prompts)
 
 
 def test_a_reservation_is_answered_before_the_iteration_ends(
@@ -226,8 +246,7 @@ def test_who_comes_soon_after_an_iteration_has_begun_gets_its_token_from_it(
     assert not joined or way.native
     assert got == [2 if joined else 1] * len(got), "the device's token, and the host's"
     it.run()
-    for request_id, prompt in enumerate(prompts):
-        assert prompt.first_wrong_step(it.node.received[request_id].token_ids()) is None
+    assert_gold(it.node, prompts)
 
 
 @pytest.mark.parametrize("leaving", [False, True], ids=["cancel", "gateway"])
@@ -274,8 +293,7 @@ def test_a_device_that_leaves_within_an_iteration_takes_nothing_along(
     it.happens = leave
     for _ in range(80):
         it.node.cpu.step()
-    for request_id, prompt in enumerate(prompts):
-        assert prompt.first_wrong_step(it.node.received[request_id].token_ids()) is None
+    assert_gold(it.node, prompts)
     assert it.node.host_scheduler.free_blocks == it.node.host_scheduler.limits.num_blocks
     it.node.close()
 
@@ -302,8 +320,7 @@ def test_tokens_equal_gold_while_the_host_steps_between_the_device_s_stages(
     for request_id, prompt in enumerate(prompts):
         node.submit(request_id, prompt.token_ids, len(prompt.greedy_ids))
     node.run()
-    for request_id, prompt in enumerate(prompts):
-        assert prompt.first_wrong_step(node.received[request_id].token_ids()) is None
+    assert_gold(node, prompts)
     assert node.gpu.gauges()["handoffs_total"] > 0
     node.settle()
     node.close()
@@ -312,16 +329,7 @@ def test_tokens_equal_gold_while_the_host_steps_between_the_device_s_stages(
 def test_what_comes_back_to_a_device_without_room_is_given_back_within_its_iteration(
     tmp_path: Path,
 ) -> None:
-    node = InProcessNode(
-        decoder_of("llama3_rope", native=False),
-        tmp_path,
-        "cpu",
-        attention=host_attention(num_threads=2),
-    )
-    prompts = tiny_prompts("llama3_rope")
-    for request_id, prompt in enumerate(prompts[:2]):
-        node.submit(request_id, prompt.token_ids, len(prompt.greedy_ids))
-    node.run(until=lambda: node.host_scheduler.num_running == 2)
+    node, prompts = two_on_the_host(tmp_path)
     node.submit(2, prompts[2].token_ids, 4)
     stages: list[int] = []
 
@@ -340,23 +348,13 @@ def test_what_comes_back_to_a_device_without_room_is_given_back_within_its_itera
     assert stages[:3] == [2, 1, 2]
     node.between_device_stages = lambda: None
     node.run()
-    for request_id, prompt in enumerate(prompts[:2]):
-        assert prompt.first_wrong_step(node.received[request_id].token_ids()) is None
+    assert_gold(node, prompts[:2])
     node.settle()
     node.close()
 
 
 def test_what_comes_back_within_an_iteration_is_in_the_next_one(tmp_path: Path) -> None:
-    node = InProcessNode(
-        decoder_of("llama3_rope", native=False),
-        tmp_path,
-        "cpu",
-        attention=host_attention(num_threads=2),
-    )
-    prompts = tiny_prompts("llama3_rope")
-    for request_id, prompt in enumerate(prompts[:2]):
-        node.submit(request_id, prompt.token_ids, len(prompt.greedy_ids))
-    node.run(until=lambda: node.host_scheduler.num_running == 2)
+    node, prompts = two_on_the_host(tmp_path)
     node.gpu_scheduler._placement = GpuOnly()
     node.submit(2, prompts[2].token_ids, len(prompts[2].greedy_ids))
     boundaries: list[int] = []
@@ -377,7 +375,6 @@ def test_what_comes_back_within_an_iteration_is_in_the_next_one(tmp_path: Path) 
     assert node.received[0].engines[new] is Engine.GPU
     assert node.gpu.gauges()["returns_total"] == 1
     node.run()
-    for request_id, prompt in enumerate(prompts[:3]):
-        assert prompt.first_wrong_step(node.received[request_id].token_ids()) is None
+    assert_gold(node, prompts[:3])
     node.settle()
     node.close()
