@@ -29,9 +29,12 @@ BLOCK_SIZE = 16
 FORMATS = {
     "float32": (torch.float32, "float32", 0),
     "bfloat16": (torch.bfloat16, "bfloat16", 0),
+    "bfloat16, int16 weights": (torch.bfloat16, "int16", 0),
     "float16": (torch.float16, "float16", 0),
     "float32, bfloat16 weights": (torch.float32, "bfloat16", 0),
+    "float32, int16 weights": (torch.float32, "int16", 0),
     "int8": (torch.float32, "int8", 0),
+    "bfloat16, int8 weights": (torch.bfloat16, "int8", 0),
     "int8, groups of 64": (torch.float32, "int8", 64),
 }
 """Model and KV dtype, format that weights are packed in, inputs that share a scale in int8."""

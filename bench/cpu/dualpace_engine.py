@@ -1,5 +1,9 @@
-"""Times the cpu-engine's decode step, sampling included, over KV that is filled with noise."""
+"""Times the cpu-engine's decode step, sampling included, over KV that is filled with noise.
 
+KV lies on huge pages, as the arena does where the system allows it.
+"""
+
+import math
 from pathlib import Path
 from time import perf_counter
 
@@ -8,6 +12,7 @@ import torch
 from cpu.cells import Cell, peer_arguments, report
 
 from dualpace.checkpoint import open_checkpoint
+from dualpace.kernels import huge_pages
 from dualpace.models import KvPool, load_decoder
 from dualpace.models.host_attention import host_attention
 from dualpace.models.host_linear import host_linear
@@ -44,9 +49,9 @@ class Engine:
         """Return tokens per second of each repeat, and milliseconds a step by stage."""
         decoder = self._decoder
         width = -(-(cell.context + tokens + 2) // BLOCK_SIZE)
-        pool = KvPool.allocate(
-            decoder.config, cell.batch * width, BLOCK_SIZE, dtype=self._dtype, device=decoder.device
-        )
+        shape = KvPool.shape(decoder.config, cell.batch * width, BLOCK_SIZE)
+        memory = huge_pages(math.prod(shape) * self._dtype.itemsize)
+        pool = KvPool(torch.frombuffer(memory, dtype=self._dtype).view(shape))
         pool.tensor[:] = torch.randn(pool.tensor.shape[-2:]).to(self._dtype)
         order = np.random.default_rng(0).permutation(cell.batch * width)
         tables = order.astype(np.int32).reshape(cell.batch, width)

@@ -1,6 +1,5 @@
 """What this machine can do at most: read bandwidth and multiply-add rates, measured."""
 
-import mmap
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from time import perf_counter
 import torch
 
 from dualpace.checkpoint import ModelConfig
-from dualpace.kernels import multiply_adds, stream_read
+from dualpace.kernels import huge_pages, multiply_adds, narrow_arithmetic, stream_read
 
 READ_BYTES = 1 << 30
 STEPS = 2_000_000
@@ -23,15 +22,13 @@ class Limits:
     """Plain read of memory on huge pages, far larger than the caches."""
     fp32_gflop_per_s: float
     """Independent multiply-adds, two operations each."""
-    bf16_gflop_per_s: float | None
-    """The same on bfloat16 pairs; None: the instruction set has none."""
+    narrow_gflop_per_s: float | None
+    """The same in the arithmetic of bfloat16 models, which is bfloat16 or int16; None: fp32's."""
 
 
 def measure_limits(num_threads: int, repeats: int = 5) -> Limits:
     """Measure on `num_threads` threads."""
-    memory = mmap.mmap(-1, READ_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_HUGEPAGE)
-    words = torch.frombuffer(memory, dtype=torch.int64)
+    words = torch.frombuffer(huge_pages(READ_BYTES), dtype=torch.int64)
     words.fill_(1)
 
     def rate(work: Callable[[], int]) -> float:
@@ -46,23 +43,23 @@ def measure_limits(num_threads: int, repeats: int = 5) -> Limits:
         stream_read(words, num_threads=num_threads)
         return READ_BYTES
 
-    has_bf16 = multiply_adds(1, num_threads=1, rounding=True) > 0
+    narrow = narrow_arithmetic()
     return Limits(
         read_gb_per_s=rate(read),
         fp32_gflop_per_s=rate(lambda: multiply_adds(STEPS, num_threads=num_threads)),
-        bf16_gflop_per_s=rate(lambda: multiply_adds(STEPS, num_threads=num_threads, rounding=True))
-        if has_bf16
-        else None,
+        narrow_gflop_per_s=None
+        if narrow == "float32"
+        else rate(lambda: multiply_adds(STEPS, num_threads=num_threads, arithmetic=narrow)),
     )
 
 
 def best_limits(several: Sequence[Limits]) -> Limits:
     """Return the highest of each limit; `several` has one or more, of the same instruction set."""
-    bf16 = [one.bf16_gflop_per_s for one in several if one.bf16_gflop_per_s is not None]
+    narrow = [one.narrow_gflop_per_s for one in several if one.narrow_gflop_per_s is not None]
     return Limits(
         read_gb_per_s=max(one.read_gb_per_s for one in several),
         fp32_gflop_per_s=max(one.fp32_gflop_per_s for one in several),
-        bf16_gflop_per_s=max(bf16, default=None),
+        narrow_gflop_per_s=max(narrow, default=None),
     )
 
 
@@ -80,8 +77,8 @@ def least_step_ms(
     layer = config.hidden_size * (2 * heads + 2 * kv_heads) * size
     layer += 3 * config.hidden_size * config.intermediate_size
     weights = config.num_layers * layer + config.vocab_size * config.hidden_size
-    native = limits.bf16_gflop_per_s if format_ in {"bfloat16", "int8"} else None
-    peak = (native or limits.fp32_gflop_per_s) * 1e6
+    narrow = limits.narrow_gflop_per_s if format_ in {"bfloat16", "int8"} else None
+    peak = (narrow or limits.fp32_gflop_per_s) * 1e6
     bandwidth = limits.read_gb_per_s * 1e6
     keys = batch * config.num_layers * context
     return {

@@ -5,14 +5,18 @@ alternate with a plain read of it and with nothing but attention's own arithmeti
 meet the same neighbours on the machine.
 """
 
-import mmap
 import statistics
 import time
 from dataclasses import dataclass
 
 import torch
 
-from dualpace.kernels import attention_multiply_adds, paged_attention_decode, stream_read
+from dualpace.kernels import (
+    attention_multiply_adds,
+    huge_pages,
+    paged_attention_decode,
+    stream_read,
+)
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 PEAK_STEPS = 200_000
@@ -89,9 +93,7 @@ class Result:
 
 def huge_page_bytes(size: int) -> torch.Tensor:
     """Return `size` bytes of anonymous memory, on huge pages where the kernel gives them."""
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(memory, dtype=torch.uint8)
+    return torch.frombuffer(huge_pages(size), dtype=torch.uint8)
 
 
 def make_pool(cell: Cell, pool_bytes: int) -> torch.Tensor:

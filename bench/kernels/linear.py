@@ -24,6 +24,7 @@ from dualpace.kernels import (
     PackedLinear,
     capabilities,
     multiply_adds,
+    narrow_arithmetic,
     stream_read,
 )
 
@@ -82,6 +83,14 @@ def timed(work: Callable[..., object], *arguments: object, **options: object) ->
     return time.perf_counter() - start
 
 
+def arithmetic_of(format_: str, isa: str) -> str:
+    """Return how products of a bfloat16 model's activations with such weights are computed."""
+    narrow = narrow_arithmetic(isa)
+    if format_ == "int16":
+        return "int16"
+    return narrow if format_ in {"int8", narrow} else "float32"
+
+
 class Bench:
     """The memory that is read, and what was asked for."""
 
@@ -100,18 +109,18 @@ class Bench:
         threads = self._arguments.threads
         outputs, inputs = SHAPES[shape]
         format_ = copies[0].format
-        # In bfloat16 arithmetic, where the level has it.
-        native = format_ == "bfloat16" and multiply_adds(1, num_threads=1, rounding=True, isa=isa)
+        arithmetic = arithmetic_of(format_, isa)
         x, out = torch.randn(batch, inputs), torch.empty(batch, outputs)
+        rounding = arithmetic != "float32"
         options = {"num_threads": threads, "isa": isa}
         calls, reads, rates = [], [], []
         for repeat in range(self._arguments.repeats + 1):
             seconds = [
-                timed(copy.multiply, x, out, rounding=bool(native), **options) for copy in copies
+                timed(copy.multiply, x, out, rounding=rounding, **options) for copy in copies
             ]
             read = timed(stream_read, self._words, num_threads=threads)
             start = time.perf_counter()
-            operations = multiply_adds(PEAK_STEPS, rounding=bool(native), **options)
+            operations = multiply_adds(PEAK_STEPS, arithmetic=arithmetic, **options)
             rate = operations / (time.perf_counter() - start)
             if repeat:  # the first starts the threads
                 calls.append(statistics.median(seconds))

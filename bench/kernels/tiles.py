@@ -86,9 +86,9 @@ def attention(
 
 def peak(isa: str, threads: int) -> float:
     """Return bfloat16 operations a second."""
-    multiply_adds(1000, rounding=True, num_threads=threads, isa=isa)
+    multiply_adds(1000, arithmetic="bfloat16", num_threads=threads, isa=isa)
     start = time.perf_counter()
-    operations = multiply_adds(100_000, rounding=True, num_threads=threads, isa=isa)
+    operations = multiply_adds(100_000, arithmetic="bfloat16", num_threads=threads, isa=isa)
     return operations / (time.perf_counter() - start)
 
 

@@ -73,12 +73,18 @@ bool fits(nb::handle weight, std::string_view format, std::int64_t num_threads) 
     return holds_exactly(source, parsed, static_cast<int>(num_threads));
 }
 
-std::int64_t probe(std::int64_t steps, bool rounding, std::int64_t num_threads,
+std::int64_t probe(std::int64_t steps, std::string_view arithmetic, std::int64_t num_threads,
                    std::optional<std::string_view> isa) {
     check_num_threads(num_threads);
+    const Arithmetic parsed = parse_arithmetic(arithmetic);
     const Isa level = resolve_isa(isa ? std::optional(parse_isa(*isa)) : std::nullopt);
     const nb::gil_scoped_release release;
-    return multiply_adds(steps, rounding, static_cast<int>(num_threads), level);
+    return multiply_adds(steps, parsed, static_cast<int>(num_threads), level);
+}
+
+std::string narrowest(std::optional<std::string_view> isa) {
+    const Isa level = resolve_isa(isa ? std::optional(parse_isa(*isa)) : std::nullopt);
+    return std::string(arithmetic_name(narrow_arithmetic(level)));
 }
 
 nb::tuple memory_use() {
@@ -111,11 +117,14 @@ void bind_linear(nb::module_& module) {
                nb::sig("def holds_exactly(weight: object, *, format: str, num_threads: int) -> "
                        "bool"),
                "See dualpace.kernels.holds_exactly.");
-    module.def("multiply_adds", &probe, nb::arg("steps"), nb::kw_only(), nb::arg("rounding"),
+    module.def("multiply_adds", &probe, nb::arg("steps"), nb::kw_only(), nb::arg("arithmetic"),
                nb::arg("num_threads"), nb::arg("isa").none(),
-               nb::sig("def multiply_adds(steps: int, *, rounding: bool, num_threads: int, isa: "
+               nb::sig("def multiply_adds(steps: int, *, arithmetic: str, num_threads: int, isa: "
                        "str | None) -> int"),
                "See dualpace.kernels.multiply_adds.");
+    module.def("narrow_arithmetic", &narrowest, nb::kw_only(), nb::arg("isa").none(),
+               nb::sig("def narrow_arithmetic(*, isa: str | None) -> str"),
+               "See dualpace.kernels.narrow_arithmetic.");
     module.def("huge_memory_use", &memory_use, nb::sig("def huge_memory_use() -> tuple[int, int]"),
                "Bytes held for packed weights, and how many of them lie on huge pages.");
 }

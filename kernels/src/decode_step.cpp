@@ -29,7 +29,7 @@ DecodeStep::DecodeStep(const HostDecoder& decoder, const std::vector<std::int64_
       dense_(dense_kernels(isa)),
       span_(span_kernels(isa)),
       num_threads_(num_threads),
-      rounding_(rounding && dense_.rounded_product != nullptr),
+      rounding_(rounding),
       windows_(windows),
       memory_(memory) {
     const std::int64_t batch = args.batch;
@@ -41,8 +41,7 @@ DecodeStep::DecodeStep(const HostDecoder& decoder, const std::vector<std::int64_
     attended_ = memory.attended.reserve(batch * shape_.query_size());
     inner_ = memory.inner.reserve(batch * shape_.inner);
     const std::int64_t widest = std::max({shape_.hidden, shape_.query_size(), shape_.inner});
-    const std::int64_t words = rounding_ ? batch * round_up(widest, kTileInputs) / 2 : 0;
-    rounded_ = reinterpret_cast<BFloat16*>(memory.rounded.reserve(words));
+    prepared_ = memory.prepared.reserve(prepared_words(batch, widest));
     memory.tickets.resize(static_cast<std::size_t>(decoder.num_layers() * kProducts + 1));
     for (Ticket& ticket : memory.tickets) ticket.reset();
     prepare_attention(windows, memory);
@@ -211,24 +210,11 @@ void DecodeStep::norm_rows(const float* x, const float* weight, float* out,
     team.wait();
 }
 
-void DecodeStep::round_rows(const float* x, std::int64_t size, const Team& team) const {
-    const std::int64_t stride = round_up(size, kTileInputs);
-    for (std::int64_t row = team.index; row < args_.batch; row += team.count) {
-        BFloat16* const to = rounded_ + row * stride;
-        dense_.store(x + row * size, size, ElementType::kBFloat16, to);
-        std::fill(to + size, to + stride, BFloat16{0});
-    }
-    team.wait();
-}
-
 void DecodeStep::multiply(const PackedLinear& linear, const float* x, const LinearOutput& output,
                           std::int64_t ticket, const Team& team) const {
-    const std::int64_t inputs = linear.matrix().inputs;
-    LinearInput input{x, inputs, nullptr, round_up(inputs, kTileInputs), args_.batch};
-    if (rounding_ && rounded_product_for(dense_, linear.matrix()) != nullptr) {
-        round_rows(x, inputs, team);
-        input.rounded = rounded_;
-    }
+    const MatrixView& matrix = linear.matrix();
+    const LinearInput input =
+        prepare_input(matrix, x, matrix.inputs, args_.batch, rounding_, prepared_, dense_, team);
     run_linear(linear, input, output, dense_, team,
                memory_.tickets[static_cast<std::size_t>(ticket)]);
     team.wait();

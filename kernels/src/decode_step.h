@@ -31,7 +31,6 @@ class DecodeStep {
     void store_heads(const float* heads, char* to) const;
     char* kv_of(std::int64_t layer) const;
     void norm_rows(const float* x, const float* weight, float* out, const Team& team) const;
-    void round_rows(const float* x, std::int64_t size, const Team& team) const;
     void multiply(const PackedLinear& linear, const float* x, const LinearOutput& output,
                   std::int64_t ticket, const Team& team) const;
     void add_projection(const PackedLinear& linear, const float* x, const float* norm,
@@ -52,7 +51,7 @@ class DecodeStep {
     float* attended_;   // [batch, query_size]
     float* inner_;      // [batch, inner]
     float* projected_;  // [batch, hidden]
-    BFloat16* rounded_;
+    float* prepared_;   // activations as a product takes them
     StepMemory& memory_;
 };
 

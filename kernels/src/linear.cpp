@@ -2,6 +2,8 @@
 #include "dualpace/linear.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 
 #include "dualpace/attention_memory.h"
 #include "dualpace/team.h"
@@ -13,6 +15,8 @@ namespace {
 constexpr std::int64_t kLeastRows = 24;
 // Tasks for each thread that even out what threads lose to neighbours.
 constexpr std::int64_t kTasksPerThread = 3;
+
+constexpr std::string_view kArithmetics[] = {"float32", "bfloat16", "int16"};
 
 class Tasks {
   public:
@@ -44,6 +48,27 @@ class Tasks {
     std::int64_t groups_;
 };
 
+// The product that takes activations rounded to bfloat16, or null where these kernels have none for
+// this matrix.
+auto rounded_product_for(const DenseKernels& kernels, const MatrixView& matrix) {
+    const bool pairs = matrix.format == MatrixFormat::kInt8 && matrix.inputs % 2 == 0;
+    if (matrix.format == MatrixFormat::kBFloat16) return kernels.rounded_product;
+    return pairs ? kernels.rounded_quantised_product : nullptr;
+}
+
+bool takes_quanta(const DenseKernels& kernels, const MatrixView& matrix, bool rounding) {
+    if (matrix.format == MatrixFormat::kInt16) return true;
+    const bool whole_groups = matrix.group == matrix.inputs || matrix.group % kTileInputs == 0;
+    return rounding && matrix.format == MatrixFormat::kInt8 && matrix.inputs % 2 == 0 &&
+           whole_groups && kernels.fast_quanta && kernels.rounded_quantised_product == nullptr;
+}
+
+QuantisedRows rows_from(QuantisedRows rows, std::int64_t row) {
+    rows.quanta += row * rows.stride;
+    rows.scales += row * rows.scale_stride;
+    return rows;
+}
+
 const float* panel_bias(const PackedLinear& linear, std::int64_t panel) {
     return linear.bias() == nullptr ? nullptr : linear.bias() + panel * kPanelOutputs;
 }
@@ -69,12 +94,48 @@ void finish_task(const PackedLinear& linear, const LinearOutput& output, const T
 
 }  // namespace
 
+std::int64_t prepared_words(std::int64_t rows, std::int64_t inputs) {
+    const std::int64_t stride = round_up(inputs, kTileInputs);
+    return rows * (stride / 2 + stride / kTileInputs);
+}
+
+LinearInput prepare_input(const MatrixView& matrix, const float* x, std::int64_t x_stride,
+                          std::int64_t rows, bool rounding, float* memory,
+                          const DenseKernels& kernels, const Team& team) {
+    const std::int64_t inputs = matrix.inputs;
+    const std::int64_t stride = round_up(inputs, kTileInputs);
+    LinearInput input{x, x_stride, rows, nullptr, stride, {}};
+    if (takes_quanta(kernels, matrix, rounding)) {
+        float* const scales = memory;
+        const std::int64_t groups = stride / kTileInputs;
+        auto* const quanta = reinterpret_cast<std::int16_t*>(memory + rows * groups);
+        for (std::int64_t row = team.index; row < rows; row += team.count) {
+            kernels.quantise(x + row * x_stride, inputs, quanta + row * stride,
+                             scales + row * groups);
+        }
+        input.quantised = {quanta, stride, scales, groups};
+    } else if (rounding && rounded_product_for(kernels, matrix) != nullptr) {
+        auto* const rounded = reinterpret_cast<BFloat16*>(memory);
+        for (std::int64_t row = team.index; row < rows; row += team.count) {
+            BFloat16* const to = rounded + row * stride;
+            kernels.store(x + row * x_stride, inputs, ElementType::kBFloat16, to);
+            std::fill(to + inputs, to + stride, BFloat16{0});
+        }
+        input.rounded = rounded;
+    } else {
+        return input;
+    }
+    team.wait();
+    return input;
+}
+
 void run_linear(const PackedLinear& linear, const LinearInput& input, const LinearOutput& output,
                 const DenseKernels& kernels, const Team& team, Ticket& ticket) {
     const Tasks tasks(linear.matrix(), input.rows, output.finish == Finish::kGate, team.count);
     alignas(64) float tile[kMaxTileRows * kTileOutputs];
-    const auto rounded_product = rounded_product_for(kernels, linear.matrix());
-    const bool rounded = input.rounded != nullptr && rounded_product != nullptr;
+    const auto multiply = input.rounded != nullptr ? rounded_product_for(kernels, linear.matrix())
+                          : input.quantised.quanta != nullptr ? kernels.quantised_product
+                                                              : kernels.product;
     std::int64_t next = ticket.take();
     while (next < tasks.count()) {
         const std::int64_t task = next;
@@ -83,14 +144,15 @@ void run_linear(const PackedLinear& linear, const LinearInput& input, const Line
         ProductTask product{};
         product.x = input.x + row * input.x_stride;
         product.x_stride = input.x_stride;
-        product.rounded = rounded ? input.rounded + row * input.rounded_stride : nullptr;
+        if (input.rounded != nullptr) product.rounded = input.rounded + row * input.rounded_stride;
         product.rounded_stride = input.rounded_stride;
+        if (input.quantised.quanta != nullptr) product.quantised = rows_from(input.quantised, row);
         product.rows = tasks.end_row(task) - row;
         product.matrix = &linear.matrix();
         product.panels = tasks.panels(task);
         product.upcoming = next < tasks.count() ? tasks.panels(next) : product.panels;
         product.tile = tile;
-        (rounded ? rounded_product : kernels.product)(product);
+        multiply(product);
         finish_task(linear, output, tasks, task, tile, kernels);
     }
 }
@@ -100,31 +162,38 @@ void linear(const PackedLinear& linear, const float* x, std::int64_t x_stride, s
     thread_local Scratch scratch;
     if (rows == 0) return;
     const DenseKernels& kernels = dense_kernels(isa);
-    const std::int64_t inputs = linear.matrix().inputs;
-    LinearInput input{x, x_stride, nullptr, round_up(inputs, kTileInputs), rows};
-    BFloat16* rounded = nullptr;
-    if (rounding && rounded_product_for(kernels, linear.matrix()) != nullptr) {
-        rounded = reinterpret_cast<BFloat16*>(scratch.reserve(rows * input.rounded_stride / 2));
-        input.rounded = rounded;
-    }
+    float* const memory = scratch.reserve(prepared_words(rows, linear.matrix().inputs));
     const LinearOutput output{Finish::kStore, Activation::kSilu, out, out_stride};
     Ticket ticket;
     run_team(num_threads, [&](const Team& team) {
-        if (rounded != nullptr) {
-            for (std::int64_t row = team.index; row < rows; row += team.count) {
-                BFloat16* to = rounded + row * input.rounded_stride;
-                kernels.store(x + row * x_stride, inputs, ElementType::kBFloat16, to);
-                std::fill(to + inputs, to + input.rounded_stride, BFloat16{0});
-            }
-            team.wait();
-        }
+        const LinearInput input =
+            prepare_input(linear.matrix(), x, x_stride, rows, rounding, memory, kernels, team);
         run_linear(linear, input, output, kernels, team, ticket);
     });
 }
 
-std::int64_t multiply_adds(std::int64_t steps, bool rounding, int num_threads, Isa isa) {
+std::string_view arithmetic_name(Arithmetic arithmetic) {
+    return kArithmetics[static_cast<std::size_t>(arithmetic)];
+}
+
+Arithmetic parse_arithmetic(std::string_view name) {
+    const auto at = std::find(std::begin(kArithmetics), std::end(kArithmetics), name);
+    if (at != std::end(kArithmetics)) return static_cast<Arithmetic>(at - std::begin(kArithmetics));
+    throw std::invalid_argument("arithmetic: '" + std::string(name) +
+                                "' is not one of float32, bfloat16, int16");
+}
+
+Arithmetic narrow_arithmetic(Isa isa) {
     const DenseKernels& kernels = dense_kernels(isa);
-    const auto peak = rounding ? kernels.rounded_peak : kernels.peak;
+    if (kernels.rounded_product != nullptr) return Arithmetic::kBFloat16;
+    return kernels.fast_quanta ? Arithmetic::kInt16 : Arithmetic::kFloat32;
+}
+
+std::int64_t multiply_adds(std::int64_t steps, Arithmetic arithmetic, int num_threads, Isa isa) {
+    const DenseKernels& kernels = dense_kernels(isa);
+    const auto peak = arithmetic == Arithmetic::kFloat32    ? kernels.peak
+                      : arithmetic == Arithmetic::kBFloat16 ? kernels.rounded_peak
+                                                            : kernels.quantised_peak;
     if (peak == nullptr) return 0;
     std::atomic<std::int64_t> operations{0};
     run_team(num_threads, [&](const Team&) {

@@ -21,9 +21,14 @@ struct Format {
 constexpr Format kFormats[] = {{MatrixFormat::kFloat32, "float32", 4},
                                {MatrixFormat::kBFloat16, "bfloat16", 2},
                                {MatrixFormat::kFloat16, "float16", 2},
-                               {MatrixFormat::kInt8, "int8", 1}};
+                               {MatrixFormat::kInt8, "int8", 1},
+                               {MatrixFormat::kInt16, "int16", 2}};
 
-constexpr float kLargestQuantum = 127.0f;
+constexpr std::int32_t kLargestByte = 127;
+
+bool in_pairs(MatrixFormat format) {
+    return format == MatrixFormat::kBFloat16 || format == MatrixFormat::kInt16;
+}
 
 const Format& entry(MatrixFormat format) {
     return *std::find_if(std::begin(kFormats), std::end(kFormats),
@@ -60,23 +65,24 @@ void read_row(const MatrixSource& source, std::int64_t output, float* to) {
 
 // Where the weight of (input, output within the panel) is kept.
 std::int64_t place(MatrixFormat format, std::int64_t input, std::int64_t column) {
-    if (format == MatrixFormat::kBFloat16)
-        return (input / 2 * kPanelOutputs + column) * 2 + input % 2;
+    if (in_pairs(format)) return (input / 2 * kPanelOutputs + column) * 2 + input % 2;
     return input * kPanelOutputs + column;
 }
 
-// Symmetric: the largest weight of a group becomes 127 or -127. Returns the scale.
-float quantise_group(const float* row, std::int64_t first, std::int64_t last, std::int64_t column,
-                     std::int8_t* quanta) {
+// Symmetric: the largest weight of a group becomes `most` or -`most`. Returns the scale.
+template <class T>
+float quantise_group(const float* row, std::int64_t first, std::int64_t last, MatrixFormat format,
+                     std::int64_t column, std::int32_t most, T* quanta) {
+    const auto bound = static_cast<float>(most);
     float largest = 0.0f;
     for (std::int64_t i = first; i < last; ++i) largest = std::max(largest, std::fabs(row[i]));
-    const float inverse = largest > 0.0f ? kLargestQuantum / largest : 0.0f;
+    const bool scaled = largest >= kLeastScaled;
+    const float inverse = scaled ? bound / largest : 0.0f;
     for (std::int64_t i = first; i < last; ++i) {
         const float quantum = std::nearbyint(row[i] * inverse);
-        quanta[place(MatrixFormat::kInt8, i, column)] =
-            static_cast<std::int8_t>(std::clamp(quantum, -kLargestQuantum, kLargestQuantum));
+        quanta[place(format, i, column)] = static_cast<T>(std::clamp(quantum, -bound, bound));
     }
-    return largest / kLargestQuantum;
+    return scaled ? largest / bound : 0.0f;
 }
 
 // One output's weights into its column of a panel.
@@ -95,8 +101,14 @@ void pack_row(const float* row, const MatrixView& view, std::int64_t column, std
             case MatrixFormat::kInt8:
                 if (i % view.group != 0) break;
                 scales[i / view.group * kPanelOutputs + column] =
-                    quantise_group(row, i, std::min(i + view.group, view.inputs), column,
-                                   reinterpret_cast<std::int8_t*>(panel));
+                    quantise_group(row, i, std::min(i + view.group, view.inputs), view.format,
+                                   column, kLargestByte, reinterpret_cast<std::int8_t*>(panel));
+                break;
+            case MatrixFormat::kInt16:
+                if (i != 0) break;
+                scales[column] =
+                    quantise_group(row, 0, view.inputs, view.format, column, kLargestQuantum,
+                                   reinterpret_cast<std::int16_t*>(panel));
                 break;
         }
     }
@@ -112,9 +124,12 @@ float unpacked(const MatrixView& view, std::int64_t output, std::int64_t input) 
         case MatrixFormat::kFloat16: return widen(reinterpret_cast<const Half*>(panel)[at]);
         default: break;
     }
-    const float* const scales = view.panel_scales(output / kPanelOutputs);
-    return static_cast<float>(reinterpret_cast<const std::int8_t*>(panel)[at]) *
-           scales[input / view.group * kPanelOutputs + column];
+    const float scale =
+        view.panel_scales(output / kPanelOutputs)[input / view.group * kPanelOutputs + column];
+    const int quantum = view.format == MatrixFormat::kInt8
+                            ? int{reinterpret_cast<const std::int8_t*>(panel)[at]}
+                            : int{reinterpret_cast<const std::int16_t*>(panel)[at]};
+    return static_cast<float>(quantum) * scale;
 }
 
 bool holds(MatrixFormat format, float value) {
@@ -160,14 +175,14 @@ PackedLinear::PackedLinear(const MatrixSource& source, MatrixFormat format, std:
                            int num_threads) {
     check(source, format, group);
     const std::int64_t stored_inputs =
-        format == MatrixFormat::kBFloat16 ? rounded_up(source.inputs, kTileInputs) : source.inputs;
+        in_pairs(format) ? rounded_up(source.inputs, kTileInputs) : source.inputs;
     view_.format = format;
     view_.outputs = source.outputs;
     view_.inputs = source.inputs;
     view_.panel_bytes = stored_inputs * kPanelOutputs * entry(format).element_bytes;
     view_.group = group == 0 ? source.inputs : std::min(group, source.inputs);
     const std::int64_t panels = view_.num_panels();
-    const bool scaled = format == MatrixFormat::kInt8;
+    const bool scaled = format == MatrixFormat::kInt8 || format == MatrixFormat::kInt16;
     const std::int64_t weight_bytes = rounded_up(panels * view_.panel_bytes, 64);
     const std::int64_t num_scales = scaled ? panels * view_.num_groups() * kPanelOutputs : 0;
     num_bytes_ = weight_bytes + num_scales * std::int64_t{sizeof(float)};

@@ -11,10 +11,34 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualpace.kernels import WEIGHT_FORMATS, PackedLinear, holds_exactly, multiply_adds
+from dualpace.kernels import (
+    WEIGHT_FORMATS,
+    PackedLinear,
+    holds_exactly,
+    multiply_adds,
+    narrow_arithmetic,
+)
 from dualpace.kernels.reference import UNIT_ROUNDOFF
 
 ROUNDED = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+
+
+QUANTUM_INPUTS, LARGEST_QUANTUM = 32, 8191
+
+
+def in_quanta(x: torch.Tensor) -> torch.Tensor:
+    """x [rows, inputs] as int16 arithmetic sees it: whole quanta of each 32 inputs' largest.
+
+    As the kernels compute it, in fp32, each step rounded to nearest.
+    """
+    padded = torch.nn.functional.pad(x, (0, -x.shape[1] % QUANTUM_INPUTS))
+    groups = padded.view(len(x), padded.shape[1] // QUANTUM_INPUTS, QUANTUM_INPUTS)
+    largest = groups.abs().amax(dim=2, keepdim=True)
+    # Not a number by a tensor: torch would multiply by the inverse.
+    inverse = torch.full_like(largest, LARGEST_QUANTUM) / largest
+    quanta = (groups * inverse).nan_to_num(nan=0.0).round()
+    scaled = quanta.double() * (largest / LARGEST_QUANTUM).double()
+    return scaled.view(padded.shape)[:, : x.shape[1]]
 
 
 @dataclass(frozen=True)
@@ -35,8 +59,10 @@ class Case:
         self.packed.unpack(weights)
         return weights.double()
 
-    def check(self, out: torch.Tensor, *, rounded: bool = False) -> None:
-        x = (self.x.bfloat16() if rounded else self.x).double()
+    def check(self, out: torch.Tensor, arithmetic: str = "float32") -> None:
+        """Rounded activations are known to the last bit; what is left is fp32's rounding."""
+        as_seen = {"float32": self.x, "bfloat16": self.x.bfloat16(), "int16": in_quanta(self.x)}
+        x = as_seen[arithmetic].double()
         weights = self.weights()
         expected = x @ weights.T
         magnitude = x.abs() @ weights.abs().T
@@ -59,14 +85,16 @@ def make_case(
 
 
 @st.composite
-def cases(draw: st.DrawFn, format_: str) -> Case:
+def cases(draw: st.DrawFn, format_: str, group: int | None = None) -> Case:
+    if group is None:
+        group = draw(st.sampled_from([0, 16, 32, 64, 128])) if format_ == "int8" else 0
     inputs = 2 * draw(st.integers(1, 400)) - (0 if format_ == "bfloat16" else draw(st.booleans()))
     return make_case(
         draw(st.integers(0, 60)),
         draw(st.integers(1, 120)),
         inputs,
         format_,
-        draw(st.sampled_from([0, 16, 32, 64, 128])) if format_ == "int8" else 0,
+        group,
         bias=draw(st.booleans()),
         seed=draw(st.integers(0, 2**32 - 1)),
     )
@@ -79,21 +107,35 @@ def test_agrees_with_float64(
     level: str, format_: str, data: st.DataObject, num_threads: int
 ) -> None:
     case = data.draw(cases(format_))
-    case.check(case.run(level, num_threads=num_threads))
+    out = case.run(level, num_threads=num_threads)
+    case.check(out, "int16" if format_ == "int16" else "float32")
 
 
-@pytest.mark.parametrize("format_", ["bfloat16", "int8"])
+def arithmetic_of(level: str, packed: PackedLinear, group: int) -> str:
+    """How products with rounded activations are computed."""
+    if packed.format == "int16":
+        return "int16"
+    narrow = narrow_arithmetic(level)
+    if packed.format == "bfloat16":
+        return narrow if narrow == "bfloat16" else "float32"
+    if packed.format != "int8" or packed.inputs % 2 != 0:
+        return "float32"
+    # The portable tiles stand on vectors without bfloat16 arithmetic.
+    byte = "int16" if level == "portable-amxbf16" else narrow
+    whole_groups = group % QUANTUM_INPUTS == 0 or group >= packed.inputs
+    return byte if byte != "int16" or whole_groups else "float32"
+
+
+@pytest.mark.parametrize("format_", WEIGHT_FORMATS)
+@pytest.mark.parametrize("group", [0, 16, 48, 64])
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
-def test_native_bfloat16_rounds_activations_and_nothing_else(
-    level: str, format_: str, data: st.DataObject
+@settings(max_examples=15, deadline=None)
+def test_narrow_arithmetic_rounds_activations_and_nothing_else(
+    level: str, format_: str, group: int, data: st.DataObject
 ) -> None:
-    case = data.draw(cases(format_))
-    # The portable tiles stand on vectors without that arithmetic.
-    has_pairs = level.endswith("bf16") and level != "portable-amxbf16"
-    whole = has_pairs and case.packed.inputs % 2 == 0
-    native = level.endswith("bf16") if format_ == "bfloat16" else whole
-    case.check(case.run(level, rounding=True), rounded=native)
+    group = group if format_ == "int8" else 0
+    case = data.draw(cases(format_, group))
+    case.check(case.run(level, rounding=True), arithmetic_of(level, case.packed, group))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 6, 7, 11, 12, 13, 25, 256, 257, 600])
@@ -145,6 +187,57 @@ def test_int8_is_within_half_a_quantum(group: int) -> None:
         assert ((unpacked - weight)[:, columns].abs() <= 0.50002 * quantum).all()
 
 
+def test_int16_is_within_half_a_quantum() -> None:
+    weight = torch.randn(37, 100) * torch.logspace(-20, 20, 37)[:, None]
+    weight[3] = 0.0
+    weight[4] = 1e-38
+    packed = PackedLinear(weight, format="int16", num_threads=1)
+    unpacked = torch.empty(weight.shape)
+    packed.unpack(unpacked)
+    quantum = weight.abs().amax(dim=1, keepdim=True) / LARGEST_QUANTUM
+    # The quotient and the product are rounded as well. What is next to nothing becomes nothing.
+    assert ((unpacked - weight).abs() <= 0.5005 * quantum + 1e-30).all()
+    assert (unpacked[3:5] == 0).all()
+
+
+@pytest.mark.parametrize("size", [1e-38, 1e-31, 1e-29, 1.0, 1e30])
+def test_int16_activations_of_any_size(level: str, size: float) -> None:
+    """Groups of inputs differ in size, too; the largest quanta of both signs fill a sum."""
+    case = make_case(7, 40, 96, "int16", bias=False)
+    case.x[:, :32] *= 1e-3
+    case.x[2:4] = torch.tensor([1.0, -1.0])[:, None]
+    case.x.mul_(size)
+    out = case.run(level)
+    if size < 1e-30:
+        assert (out == 0).all()
+    elif size < 1e-20:
+        assert (out - case.x @ case.weights().float().T).abs().max() < 1e-3 * size * 96
+    else:
+        case.check(out, "int16")
+
+
+def test_the_largest_sums_of_int16_do_not_overflow(level: str) -> None:
+    """All quanta at their largest, of equal and of opposite signs."""
+    weight = torch.ones(32, 64)
+    weight[1::2] = -1
+    packed = PackedLinear(weight, format="int16", num_threads=1)
+    case = Case(torch.stack([torch.ones(64), -torch.ones(64)]), packed, None)
+    expected = case.x @ weight.T
+    assert (case.run(level) - expected).abs().max() < 64 * 2.0**-12
+
+
+def test_rounding_in_whole_numbers_loses_less_than_bfloat16(level: str) -> None:
+    """What `auto` relies on: weights and activations together, in the norm of the result."""
+    generator = torch.Generator().manual_seed(5)
+    x = torch.randn(50, 576, generator=generator)
+    x[:, 7] *= 40  # as some channels of every language model are
+    weight = torch.randn(300, 576, generator=generator).bfloat16()
+    exact = x.double() @ weight.double().T
+    case = Case(x, PackedLinear(weight, format="int16", num_threads=1), None)
+    error = (case.run(level).double() - exact).norm()
+    assert 4 * error < (x.bfloat16().double() @ weight.double().T - exact).norm()
+
+
 def test_exactness_is_told_for_each_format() -> None:
     weight = torch.randn(30, 64)
     for format_, dtype in ROUNDED.items():
@@ -152,10 +245,12 @@ def test_exactness_is_told_for_each_format() -> None:
         assert holds_exactly(rounded, format=format_, num_threads=2)
         assert holds_exactly(weight, format=format_, num_threads=2) is (format_ == "float32")
         assert not holds_exactly(rounded, format="int8", num_threads=2)
+        assert not holds_exactly(rounded, format="int16", num_threads=2)
 
 
-def test_what_is_not_finite_stays_in_its_row(level: str) -> None:
-    case = make_case(9, 33, 64, "float32", bias=False)
+@pytest.mark.parametrize("format_", ["float32", "int16"])
+def test_what_is_not_finite_stays_in_its_row(level: str, format_: str) -> None:
+    case = make_case(9, 33, 64, format_, bias=False)
     case.x[4, 10] = torch.inf
     case.x[7, 63] = torch.nan
     out = case.run(level)
@@ -167,7 +262,8 @@ def test_the_probe_counts_operations(level: str) -> None:
     one = multiply_adds(1000, num_threads=1, isa=level)
     assert one > 0
     assert multiply_adds(2000, num_threads=1, isa=level) == 2 * one
-    native = multiply_adds(1000, num_threads=1, rounding=True, isa=level)
+    assert multiply_adds(1000, num_threads=1, arithmetic="int16", isa=level) == 2 * one
+    native = multiply_adds(1000, num_threads=1, arithmetic="bfloat16", isa=level)
     if level.endswith("amxbf16"):
         # Four products of 16 x 32 by 32 x 16 a step.
         assert native == 1000 * 4 * 2 * 16 * 32 * 16
@@ -196,6 +292,8 @@ def test_wrong_arguments_are_named() -> None:
         packed.multiply(torch.zeros(2, 5), torch.zeros(2, 4), num_threads=1)
     with pytest.raises(ValueError, match=r"out: .*rows"):
         packed.multiply(torch.zeros(2, 6), torch.zeros(3, 4), num_threads=1)
+    with pytest.raises(ValueError, match="arithmetic: 'int4' is not one of float32, bfloat16, int"):
+        multiply_adds(1, num_threads=1, arithmetic="int4")
     with pytest.raises(ValueError, match="num_threads: is 0"):
         packed.multiply(torch.zeros(2, 6), torch.zeros(2, 4), num_threads=0)
     with pytest.raises(ValueError, match=r"out: .*outputs"):

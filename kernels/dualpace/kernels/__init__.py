@@ -25,9 +25,10 @@ from dualpace.kernels.linear import (  # noqa: E402
     PackedLinear,
     holds_exactly,
     multiply_adds,
+    narrow_arithmetic,
     packed_memory,
 )
-from dualpace.kernels.memory import stream_read  # noqa: E402
+from dualpace.kernels.memory import huge_pages, stream_read  # noqa: E402
 from dualpace.kernels.pinning import pin_threads, thread_affinities  # noqa: E402
 
 __all__ = [
@@ -45,8 +46,10 @@ __all__ = [
     "attention_multiply_adds",
     "capabilities",
     "holds_exactly",
+    "huge_pages",
     "load",
     "multiply_adds",
+    "narrow_arithmetic",
     "packed_memory",
     "paged_attention_decode",
     "pin_threads",

@@ -86,8 +86,11 @@ class PackedLinear:
 def holds_exactly(weight: object, *, format: str, num_threads: int) -> bool:
     """See dualpace.kernels.holds_exactly."""
 
-def multiply_adds(steps: int, *, rounding: bool, num_threads: int, isa: str | None) -> int:
+def multiply_adds(steps: int, *, arithmetic: str, num_threads: int, isa: str | None) -> int:
     """See dualpace.kernels.multiply_adds."""
+
+def narrow_arithmetic(*, isa: str | None) -> str:
+    """See dualpace.kernels.narrow_arithmetic."""
 
 def huge_memory_use() -> tuple[int, int]:
     """Bytes held for packed weights, and how many of them lie on huge pages."""

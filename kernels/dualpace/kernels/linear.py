@@ -6,7 +6,7 @@ Knows nothing of models: shapes and formats are the caller's.
 from dualpace.kernels import _native
 from dualpace.kernels.attention import HostArray
 
-WEIGHT_FORMATS = ("float32", "bfloat16", "float16", "int8")
+WEIGHT_FORMATS = ("float32", "bfloat16", "float16", "int8", "int16")
 """Formats in which weights can be packed."""
 
 
@@ -16,6 +16,12 @@ class PackedLinear:
     Weights are widened to fp32 in registers. int8 weights are symmetric: a group's largest becomes
     127 or -127, and each group of inputs of an output has one fp32 scale. The packed weights lie on
     huge pages where the operating system gives them. Calls may come from any thread.
+
+    int16 weights are multiplied in whole numbers, without bfloat16 arithmetic the fastest way there
+    is: weights of 14 bits, sign included, with one scale for each output; activations of as many,
+    with one scale for each row and 32 inputs; sums of 32 inputs in 32 bits, those in fp32. Each
+    number is off by at most 2^-14 of the largest that it shares a scale with. (In bfloat16 that
+    largest itself is off by up to 2^-9 of it.)
     """
 
     def __init__(
@@ -32,7 +38,8 @@ class PackedLinear:
         Arguments:
             weight: float32, float16 or bfloat16; rounded to nearest where `format` is narrower.
             bias: float32, or None.
-            format: One of WEIGHT_FORMATS. bfloat16 needs an even number of inputs.
+            format: One of WEIGHT_FORMATS. bfloat16 needs an even number of inputs. int16 is a way
+                to multiply as well, see above.
             group: Inputs that share a scale in int8, a multiple of 16; 0: all of an output's.
             num_threads: Threads that pack.
 
@@ -98,19 +105,30 @@ class PackedLinear:
 
 
 def holds_exactly(weight: HostArray, *, format: str, num_threads: int) -> bool:  # noqa: A002
-    """Return whether every weight [outputs, inputs] is a value of `format`; False for int8."""
+    """Return whether every weight [outputs, inputs] is a value of `format`.
+
+    False for int8 and int16.
+    """
     return _native.holds_exactly(weight, format=format, num_threads=num_threads)
 
 
 def multiply_adds(
-    steps: int, *, num_threads: int, rounding: bool = False, isa: str | None = None
+    steps: int, *, num_threads: int, arithmetic: str = "float32", isa: str | None = None
 ) -> int:
     """Do nothing but multiply-adds on each thread and return how many operations, two for each.
 
-    Time a call to get the arithmetic limit in fp32 or, with `rounding`, of native bfloat16
-    products; 0 where the instruction set has none.
+    Time a call to get the limit of an arithmetic: float32, bfloat16 (0 where the instruction set
+    has none) or int16, as of PackedLinear.
     """
-    return _native.multiply_adds(steps, rounding=rounding, num_threads=num_threads, isa=isa)
+    return _native.multiply_adds(steps, arithmetic=arithmetic, num_threads=num_threads, isa=isa)
+
+
+def narrow_arithmetic(isa: str | None = None) -> str:
+    """Return the fastest arithmetic that is at least as close as bfloat16.
+
+    bfloat16 where the instruction set has it, int16 where that is faster than float32, or float32.
+    """
+    return _native.narrow_arithmetic(isa=isa)
 
 
 def packed_memory() -> tuple[int, int]:

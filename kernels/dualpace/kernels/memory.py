@@ -1,7 +1,16 @@
-"""The limit that memory-bound kernels are held against."""
+"""Memory that is read fast, and the limit that memory-bound kernels are held against."""
+
+import mmap
 
 from dualpace.kernels import _native
 from dualpace.kernels.attention import HostArray
+
+
+def huge_pages(size: int) -> mmap.mmap:
+    """Return `size` zeroed bytes of memory, on huge pages where the system gives them."""
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
 
 
 def stream_read(words: HostArray, *, num_threads: int) -> int:

@@ -19,12 +19,23 @@ struct PanelPair {
     std::int64_t second;  // the first again, if there is no other
 };
 
+// Rows of whole numbers: x = quantum * scale, one scale for each row and kTileInputs inputs, the
+// largest quantum among those kLargestQuantum. Where not all of those are finite numbers, the scale
+// is no number.
+struct QuantisedRows {
+    const std::int16_t* quanta;  // [rows, stride], zeros behind the last input
+    std::int64_t stride;         // a multiple of kTileInputs
+    const float* scales;         // [rows, scale_stride]
+    std::int64_t scale_stride;
+};
+
 // tile[r][0..16) = x[r] * panel pair.first, tile[r][16..32) = x[r] * panel pair.second.
 struct ProductTask {
     const float* x;               // [rows, x_stride]
     std::int64_t x_stride;        // in elements
     const BFloat16* rounded;      // [rows, rounded_stride]: x in bfloat16, for rounded_product
     std::int64_t rounded_stride;  // a multiple of kTileInputs; zeros behind the last input
+    QuantisedRows quantised;      // x for quantised_product
     std::int64_t rows;            // at most kMaxTileRows
     const MatrixView* matrix;
     PanelPair panels;
@@ -54,6 +65,7 @@ struct FinishTask {
 };
 
 struct DenseKernels {
+    // Of fp32 activations; of any weights but int16.
     void (*product)(const ProductTask& task);
     // The same for bfloat16 weights with activations rounded to bfloat16, in the processor's own
     // bfloat16 arithmetic; null where there is none.
@@ -80,6 +92,15 @@ struct DenseKernels {
     std::int64_t (*rounded_peak)(std::int64_t steps, float* kept);
     // rounded_product for int8 weights and an even number of inputs; null where there is none.
     void (*rounded_quantised_product)(const ProductTask& task) = nullptr;
+    // Of quantised activations, for int16 weights, and for int8 where the number of inputs is even
+    // and a scale is of all inputs or of a multiple of kTileInputs.
+    void (*quantised_product)(const ProductTask& task) = nullptr;
+    // Makes one row of QuantisedRows of x, [n].
+    void (*quantise)(const float* x, std::int64_t n, std::int16_t* quanta, float* scales) = nullptr;
+    // peak in int16 arithmetic.
+    std::int64_t (*quantised_peak)(std::int64_t steps, float* kept) = nullptr;
+    // Whether int16 arithmetic is faster than fp32 here.
+    bool fast_quanta = false;
 };
 
 extern const DenseKernels kDenseKernelsGeneric;

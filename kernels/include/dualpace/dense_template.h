@@ -6,6 +6,7 @@
 #include "dualpace/dense/finish.h"
 #include "dualpace/dense/peak.h"
 #include "dualpace/dense/product.h"
+#include "dualpace/dense/quantise.h"
 #include "dualpace/dense/rows.h"
 #include "dualpace/dense_kernels.h"
 
@@ -16,6 +17,10 @@ template <class V>
 constexpr DenseKernels dense_table() {
     DenseKernels table{product<V>, nullptr,  finish<V>, rms_norm<V>, add<V>, gate<V>,
                        rotate<V>,  store<V>, argmax<V>, peak<V>,     nullptr};
+    table.quantised_product = quantised_product<V>;
+    table.quantise = quantise<V>;
+    table.quantised_peak = quantised_peak<V>;
+    table.fast_quanta = V::kFastQuanta;
     if constexpr (requires { typename V::Pairs; }) {
         table.rounded_product = rounded_product<V>;
         table.rounded_peak = rounded_peak<V>;

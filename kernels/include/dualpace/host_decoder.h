@@ -114,7 +114,7 @@ struct Interruption {
 
 // Rows of fp32 that are kept between steps.
 struct StepMemory {
-    Scratch hidden, normed, qkv, query, attended, inner, projected, rounded, attention;
+    Scratch hidden, normed, qkv, query, attended, inner, projected, prepared, attention;
     std::vector<AttentionPlan> plans;  // one for each distinct window
     std::deque<Ticket> tickets;        // one for each product of a step
 };

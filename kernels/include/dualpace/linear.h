@@ -20,14 +20,14 @@ class Ticket {
     alignas(64) std::atomic<std::int64_t> next_{0};
 };
 
-// Rows of activations; `rounded` is null unless the kernels have bfloat16 arithmetic and it is
-// wanted.
+// Rows of activations, and the same as the product takes them: one of the two forms, or neither.
 struct LinearInput {
     const float* x;
     std::int64_t x_stride;
+    std::int64_t rows;
     const BFloat16* rounded;
     std::int64_t rounded_stride;
-    std::int64_t rows;
+    QuantisedRows quantised;
 };
 
 // With Finish::kGate the linear's first half are gates, its second half what is gated; a half must
@@ -39,13 +39,16 @@ struct LinearOutput {
     std::int64_t out_stride;
 };
 
-// The product that takes activations rounded to bfloat16, or null where these kernels have none for
-// this matrix.
-inline auto rounded_product_for(const DenseKernels& kernels, const MatrixView& matrix) {
-    const bool pairs = matrix.format == MatrixFormat::kInt8 && matrix.inputs % 2 == 0;
-    if (matrix.format == MatrixFormat::kBFloat16) return kernels.rounded_product;
-    return pairs ? kernels.rounded_quantised_product : nullptr;
-}
+// Words of fp32 that the forms of `rows` rows of `inputs` take at most.
+std::int64_t prepared_words(std::int64_t rows, std::int64_t inputs);
+
+// Puts rows [rows, x_stride] into the form that the product with this matrix takes, in `memory` of
+// prepared_words: narrow ones with `rounding`, where the kernels have an arithmetic for that, and
+// where int16 weights want them. One thread's share; all threads of the team call it with the same
+// arguments.
+LinearInput prepare_input(const MatrixView& matrix, const float* x, std::int64_t x_stride,
+                          std::int64_t rows, bool rounding, float* memory,
+                          const DenseKernels& kernels, const Team& team);
 
 // One thread's share. All threads of the team call it with the same arguments; the result is there
 // when all have returned. An element of the result depends on its own row alone, to the last bit.
@@ -53,12 +56,24 @@ void run_linear(const PackedLinear& linear, const LinearInput& input, const Line
                 const DenseKernels& kernels, const Team& team, Ticket& ticket);
 
 // The whole call, on a team of its own: out = x W^T + b. With `rounding`, activations may be
-// rounded to bfloat16 where the weights are of that type and the processor has the arithmetic.
+// rounded: to bfloat16 where the weights are such numbers (bfloat16, int8) and the processor has
+// the arithmetic, to whole numbers where it has not, the weights are int8 and that is faster. With
+// int16 weights they are in any case.
 void linear(const PackedLinear& linear, const float* x, std::int64_t x_stride, std::int64_t rows,
             float* out, std::int64_t out_stride, bool rounding, int num_threads, Isa isa);
 
+// How products are computed.
+enum class Arithmetic { kFloat32, kBFloat16, kInt16 };
+
+std::string_view arithmetic_name(Arithmetic arithmetic);
+// Throws std::invalid_argument that lists the known names.
+Arithmetic parse_arithmetic(std::string_view name);
+
+// The fastest arithmetic of a level that is at least as close as bfloat16.
+Arithmetic narrow_arithmetic(Isa isa);
+
 // Runs `steps` steps of nothing but multiply-adds on each thread and returns the number of
-// operations; 0 if `rounding` is asked for and the level has no bfloat16 arithmetic.
-std::int64_t multiply_adds(std::int64_t steps, bool rounding, int num_threads, Isa isa);
+// operations; 0 if the level has no such arithmetic.
+std::int64_t multiply_adds(std::int64_t steps, Arithmetic arithmetic, int num_threads, Isa isa);
 
 }  // namespace dualpace

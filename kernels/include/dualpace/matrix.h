@@ -3,9 +3,10 @@
 // Outputs are grouped into panels of 16, and within a panel the weights of one input lie side by
 // side, so that a product reads each panel front to back. bfloat16 keeps two inputs together, as
 // processors with bfloat16 arithmetic and with tiles want them: one layout serves every level.
+// int16 lies in the same way.
 //
 //   float32, float16, int8:  [panel][input][16]
-//   bfloat16:                [panel][input / 2][16][2], inputs filled up with zeros to kTileInputs
+//   bfloat16, int16:         [panel][input / 2][16][2], inputs filled up with zeros to kTileInputs
 #pragma once
 
 #include <cstddef>
@@ -21,8 +22,14 @@ namespace dualpace {
 inline constexpr std::int64_t kPanelOutputs = 16;
 // Inputs of one AMX tile of bfloat16.
 inline constexpr std::int64_t kTileInputs = 32;
+// Of int16 weights and activations: kTileInputs products of two such numbers add up in 32 bits.
+inline constexpr std::int32_t kLargestQuantum = 8191;
+static_assert(std::int64_t{kLargestQuantum} * kLargestQuantum * kTileInputs < std::int64_t{1}
+                                                                                  << 31);
+// What is smaller than this counts as zero where it is the largest of those that share a scale.
+inline constexpr float kLeastScaled = 1e-30f;
 
-enum class MatrixFormat { kFloat32, kBFloat16, kFloat16, kInt8 };
+enum class MatrixFormat { kFloat32, kBFloat16, kFloat16, kInt8, kInt16 };
 
 std::string_view format_name(MatrixFormat format);
 // Throws std::invalid_argument that lists the known names.
@@ -35,7 +42,8 @@ struct MatrixView {
     std::int64_t inputs;
     std::int64_t panel_bytes;
     const std::byte* panels;
-    // int8 only: weight = quantum * scale, one scale for each output and `group` inputs.
+    // int8 and int16: weight = quantum * scale, one scale for each output and `group` inputs; of
+    // int16 that is all.
     std::int64_t group;
     const float* scales;  // [panel][group of inputs][16]
 
@@ -80,7 +88,8 @@ class PackedLinear {
     std::vector<float> bias_;
 };
 
-// Whether every weight is one of `format`'s values, so that packing loses nothing. False for int8.
+// Whether every weight is one of `format`'s values, so that packing loses nothing. False for int8
+// and int16.
 bool holds_exactly(const MatrixSource& source, MatrixFormat format, int num_threads);
 
 }  // namespace dualpace

@@ -35,8 +35,13 @@ class KvPool:
         device: torch.device,
     ) -> "KvPool":
         """Allocate a zeroed pool for a model."""
-        shape = (config.num_layers, num_blocks, 2, config.num_kv_heads, block_size, config.head_dim)
+        shape = cls.shape(config, num_blocks, block_size)
         return cls(torch.zeros(shape, dtype=dtype, device=device))
+
+    @staticmethod
+    def shape(config: ModelConfig, num_blocks: int, block_size: int) -> tuple[int, ...]:
+        """Return the shape of a model's pool."""
+        return (config.num_layers, num_blocks, 2, config.num_kv_heads, block_size, config.head_dim)
 
     def layer(self, layer: int) -> Tensor:
         """Return one layer, a contiguous view [blocks, 2, kv_heads, block_size, head_dim]."""

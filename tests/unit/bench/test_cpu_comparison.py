@@ -100,7 +100,7 @@ def test_the_most_a_step_can_do_follows_from_its_bytes_and_operations() -> None:
     counting = Limits(1e9, 1.0, None)
     attention = 4 * 100 * 2 * 4
     assert most(counting, 2, 100, "float32") == pytest.approx(1e9 / (2 * weights + attention))
-    # bfloat16 products run at the peak of bfloat16 where there is one; attention does not.
+    # bfloat16 products run at the peak of their own arithmetic, if any; attention does not.
     both = Limits(1e9, 1.0, 4.0)
     assert most(both, 2, 100, "bfloat16") == pytest.approx(1e9 / (2 * weights / 4 + attention))
     assert most(both, 2, 100, "float16") == pytest.approx(1e9 / (2 * weights + attention))

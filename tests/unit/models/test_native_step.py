@@ -98,10 +98,11 @@ def test_equals_the_stages_in_torch(model: str, level: str) -> None:
     assert torch.allclose(pool.tensor, other.tensor, rtol=0, atol=1e-4, equal_nan=True)
 
 
+@pytest.mark.parametrize("weights", ["float32", "int16"])
 @pytest.mark.parametrize("model", ["llama3_rope", "gemma3"])
-def test_a_row_depends_on_its_own_sequence_alone(model: str, level: str) -> None:
+def test_a_row_depends_on_its_own_sequence_alone(model: str, weights: str, level: str) -> None:
     """To the last bit, whatever the batch and the number of threads."""
-    native = decoder(model)
+    native = decoder(model, weights=weights)
     vocab = native.config.vocab_size
     outputs = []
     for rows, num_threads in (([0, 1, 2, 3, 4, 5], 2), ([4, 2], 1), ([4], 2)):
@@ -129,8 +130,9 @@ def test_keys_and_values_are_rounded_as_torch_rounds_them(
     assert torch.allclose(first, other_first, rtol=2**-7, atol=1e-5, equal_nan=True)
 
 
-def test_bfloat16_stays_near_fp32(level: str) -> None:
-    exact, rounded = decoder("llama3_rope"), decoder("llama3_rope", torch.bfloat16, "auto")
+@pytest.mark.parametrize("weights", ["bfloat16", "int16"])
+def test_bfloat16_stays_near_fp32(weights: str, level: str) -> None:
+    exact, rounded = decoder("llama3_rope"), decoder("llama3_rope", torch.bfloat16, weights)
     every = list(range(len(LENGTHS)))
     vocab = exact.config.vocab_size
     outputs = []
@@ -149,15 +151,24 @@ def test_auto_packs_the_narrowest_format_that_changes_nothing() -> None:
         (weight, "float32"),
         (weight.bfloat16().float(), "bfloat16"),
         (weight.half().float(), "float16"),
-        (weight.bfloat16(), "bfloat16"),
+        (weight.half(), "float16"),
     ):
         linear = factory(values, None)
         assert linear.packed.format == expected
         unpacked = torch.empty(values.shape)
         linear.packed.unpack(unpacked)
         assert torch.equal(unpacked, values.float())
-    odd = (1e20 * weight[:, :63]).bfloat16()
+    odd = (1e20 * weight[:, :63]).bfloat16().float()
     assert factory(odd, None).packed.format == "float32"
+
+
+def test_auto_packs_bfloat16_for_the_processor_s_arithmetic(level: str) -> None:
+    expected = {"avx2": "int16", "avx512": "int16"}.get(level, "bfloat16")
+    weight = torch.randn(32, 64)
+    packed = NativeLinearFactory(1)(weight.bfloat16(), None).packed
+    assert packed.format == expected
+    # Computed with in fp32, weights stay what they are.
+    assert NativeLinearFactory(1)(weight.bfloat16().float(), None).packed.format == "bfloat16"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

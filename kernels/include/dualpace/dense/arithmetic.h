@@ -1,7 +1,7 @@
 // How activations and weights of one format are multiplied. Private to dense/product.h.
 //
 // An arithmetic takes `kInputs` inputs at a time, in `kSteps` steps; the weights of as many inputs
-// lie side by side in a panel.
+// lie side by side in a panel. `kWhole`: in whole numbers, by quantised_block.h.
 #pragma once
 
 #include "dualpace/element.h"
@@ -19,6 +19,7 @@ struct Widening {
     using A = typename V::F;
     static constexpr int kInputs = 1;
     static constexpr int kSteps = 1;
+    static constexpr bool kWhole = false;
 
     template <int>
     static W load(const T* p) {
@@ -39,6 +40,7 @@ struct Widening<V, BFloat16> {
     using A = typename V::F;
     static constexpr int kInputs = 2;
     static constexpr int kSteps = 2;
+    static constexpr bool kWhole = false;
 
     template <int kStep>
     static W load(const BFloat16* p) {
@@ -65,6 +67,7 @@ struct Pairing {
     using A = typename V::Pairs;
     static constexpr int kInputs = 2;
     static constexpr int kSteps = 1;
+    static constexpr bool kWhole = false;
 
     template <int>
     static W load(const T* p) {
@@ -77,6 +80,25 @@ struct Pairing {
     static typename V::F multiply_add(W w, A a, typename V::F sum) {
         return V::dot_pairs(w, a, sum);
     }
+};
+
+// Whole numbers times whole numbers, two products at a time, summed in 32 bits over kTileInputs
+// inputs and from there on in fp32.
+template <class V, class T>
+struct Quantised {
+    using X = std::int16_t;
+    using Weight = T;
+    static constexpr int kInputs = 2;
+    static constexpr int kSteps = 1;
+    static constexpr bool kWhole = true;
+    // Whether there may be more than one scale for an output.
+    static constexpr bool kGrouped = sizeof(T) == 1;
+};
+
+// Of int8 weights that were widened before.
+template <class V>
+struct QuantisedInGroups : Quantised<V, std::int16_t> {
+    static constexpr bool kGrouped = true;
 };
 
 }  // namespace

@@ -30,6 +30,13 @@ DUALPACE_INLINE void store_part(float* p, typename V::F v, std::int64_t count) {
 }
 
 template <class V>
+DUALPACE_INLINE float first_lane(typename V::F v) {
+    alignas(64) float lanes[V::kLanes];
+    V::store(lanes, v);
+    return lanes[0];
+}
+
+template <class V>
 DUALPACE_INLINE float sum_lanes(typename V::F v) {
     alignas(64) float lanes[V::kLanes];
     V::store(lanes, v);

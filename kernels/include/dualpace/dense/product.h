@@ -14,115 +14,20 @@
 
 #include <cstdint>
 
-#include "dualpace/dense/arithmetic.h"
-#include "dualpace/dense_kernels.h"
+#include "dualpace/dense/quantised_block.h"
 
 namespace dualpace {
 namespace {
 
-// One block of rows, one or two panels, one stretch of inputs.
-template <class M>
-struct Block {
-    using X = typename M::X;
-    using T = typename M::Weight;
-
-    const X* x;
-    std::int64_t x_stride;
-    const T* weights;           // of the first panel
-    std::int64_t panel_stride;  // from it to the second, in elements
-    const T* upcoming;          // what this block is to fetch
-    std::int64_t upcoming_stride;
-    std::int64_t fetch_step;  // elements of it in each step; 0: fetches nothing
-    std::int64_t inputs;
-    const float* scales;  // of the first panel; null: none
-    std::int64_t scale_stride;
-    bool first_stretch;
-    float* tile;
-};
-
-template <class V, int kPanels>
-constexpr int kBlockVectors = kPanels * static_cast<int>(kPanelOutputs) / V::kLanes;
-
-template <class V, class M, int kRows, int kPanels, int kStep>
-DUALPACE_INLINE void multiply_step(const typename M::Weight* weights, std::int64_t panel_stride,
-                                   const char* x, std::int64_t row_bytes,
-                                   typename V::F (&sums)[kRows][kBlockVectors<V, kPanels>]) {
-    constexpr int kVectors = kBlockVectors<V, kPanels>;
-    constexpr int kPanelVectors = kVectors / kPanels;
-    typename M::W w[kVectors];
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-        w[v] = M::template load<kStep>(weights + (v / kPanelVectors) * panel_stride +
-                                       (v % kPanelVectors) * V::kLanes * M::kInputs);
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-        const auto* row = reinterpret_cast<const typename M::X*>(x + r * row_bytes);
-        const typename M::A a = M::template splat<kStep>(row);
-#pragma GCC unroll 8
-        for (int v = 0; v < kVectors; ++v) sums[r][v] = M::multiply_add(w[v], a, sums[r][v]);
-    }
-}
-
-template <class V, class M, int kRows, int kPanels>
-DUALPACE_INLINE void finish_block(const Block<M>& block,
-                                  const typename V::F (&sums)[kRows][kBlockVectors<V, kPanels>]) {
-    constexpr int kVectors = kBlockVectors<V, kPanels>;
-    constexpr int kPanelVectors = kVectors / kPanels;
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-        typename V::F scale = V::zero();
-        if (block.scales != nullptr) {
-            scale = V::load(block.scales + (v / kPanelVectors) * block.scale_stride +
-                            (v % kPanelVectors) * V::kLanes);
-        }
-#pragma GCC unroll 16
-        for (int r = 0; r < kRows; ++r) {
-            float* to = block.tile + r * kTileOutputs + v * V::kLanes;
-            const typename V::F sum = sums[r][v];
-            typename V::F total;
-            if (block.scales != nullptr) {
-                total = block.first_stretch ? V::mul(sum, scale) : V::fma(sum, scale, V::load(to));
-            } else {
-                total = block.first_stretch ? sum : V::add(V::load(to), sum);
-            }
-            V::store(to, total);
-        }
-    }
-}
-
-template <class V, class M, int kRows, int kPanels, bool kFetch>
-void multiply_block(const Block<M>& block) {
-    constexpr std::int64_t kElements = M::kInputs * kPanelOutputs;
-    typename V::F sums[kRows][kBlockVectors<V, kPanels>];
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
-        for (int v = 0; v < kBlockVectors<V, kPanels>; ++v) sums[r][v] = V::zero();
-    }
-    const auto* weights = block.weights;
-    const auto* const end = weights + block.inputs * kPanelOutputs;
-    const char* x = reinterpret_cast<const char*>(block.x);
-    const std::int64_t row_bytes = block.x_stride * std::int64_t{sizeof(typename M::X)};
-    const auto* upcoming = block.upcoming;
-    for (; weights < end; weights += kElements) {
-        if constexpr (kFetch) {
-#pragma GCC unroll 2
-            for (int p = 0; p < kPanels; ++p)
-                __builtin_prefetch(upcoming + p * block.upcoming_stride);
-            upcoming += block.fetch_step;
-        }
-        multiply_step<V, M, kRows, kPanels, 0>(weights, block.panel_stride, x, row_bytes, sums);
-        if constexpr (M::kSteps == 2)
-            multiply_step<V, M, kRows, kPanels, 1>(weights, block.panel_stride, x, row_bytes, sums);
-        x += M::kInputs * sizeof(typename M::X);
-    }
-    finish_block<V, M, kRows, kPanels>(block, sums);
-}
-
 template <class V, class M, int kRows, int kPanels>
 DUALPACE_INLINE void multiply_rows(const Block<M>& block) {
-    if (block.fetch_step != 0) {
+    if constexpr (M::kWhole) {
+        if (block.fetch_step != 0) {
+            multiply_quantised_block<V, M, kRows, kPanels, true>(block);
+        } else {
+            multiply_quantised_block<V, M, kRows, kPanels, false>(block);
+        }
+    } else if (block.fetch_step != 0) {
         multiply_block<V, M, kRows, kPanels, true>(block);
     } else {
         multiply_block<V, M, kRows, kPanels, false>(block);
@@ -165,18 +70,61 @@ void multiply_stretch(const ProductTask& task, Block<M> block) {
     constexpr int kNarrow = M::kSteps == 2 ? V::kMaxPairedRows : V::kMaxRows;
     constexpr int kMost = kPanels == 2 ? V::kMaxWideRows : kNarrow;
     const typename M::X* x = block.x;
+    const float* x_scales = block.x_scales;
     float* tile = block.tile;
     const std::int64_t blocks = (task.rows + kMost - 1) / kMost;
     const std::int64_t shares = fetch_shares(blocks);
     for (std::int64_t row = 0, index = 0; row < task.rows; ++index) {
         const std::int64_t rows = (task.rows - row + blocks - index - 1) / (blocks - index);
         block.x = x + row * block.x_stride;
+        block.x_scales = x_scales + row * block.x_scale_stride;
         block.tile = tile + row * kTileOutputs;
-        block.fetch_step = index < shares ? M::kInputs * kPanelOutputs / shares : 0;
+        block.fetch_step = index < shares ? block.upcoming_step / shares : 0;
         multiply_up_to<V, M, kPanels, kMost>(rows, block);
-        block.upcoming += block.inputs * kPanelOutputs / shares;
+        block.upcoming += block.inputs / M::kInputs * block.upcoming_step / shares;
         row += rows;
     }
+}
+
+// Blocks of rows that widen int8 weights each for itself.
+constexpr std::int64_t kFewBlocks = 2;
+// Inputs whose widened weights stay in the first cache.
+constexpr std::int64_t kMostWidened = 512;
+
+// multiply_stretch of int8 weights, which are widened once for all rows.
+template <class V, int kPanels>
+[[gnu::noinline]] void multiply_widened(const ProductTask& task,
+                                        const Block<Quantised<V, std::int8_t>>& block) {
+    alignas(64) std::int16_t widened[kPanels * kMostWidened * kPanelOutputs];
+    std::int16_t* to = widened;
+    for (int p = 0; p < kPanels; ++p) {
+        const std::int8_t* from = block.weights + p * block.panel_stride;
+        for (std::int64_t input = 0; input < block.inputs; input += 2) {
+            for (int column = 0; column < kPanelOutputs; column += V::kLanes) {
+                V::store_quanta(to, V::load_quanta(from + column));
+                to += 2 * V::kLanes;
+            }
+            from += 2 * kPanelOutputs;
+        }
+    }
+    Block<QuantisedInGroups<V>> wide{};
+    wide.x = block.x;
+    wide.x_stride = block.x_stride;
+    wide.weights = widened;
+    wide.panel_stride = block.inputs * kPanelOutputs;
+    // What is fetched are bytes, counted in pairs.
+    wide.upcoming = reinterpret_cast<const std::int16_t*>(block.upcoming);
+    wide.upcoming_stride = block.upcoming_stride / 2;
+    wide.upcoming_step = block.upcoming_step / 2;
+    wide.inputs = block.inputs;
+    wide.scales = block.scales;
+    wide.scale_stride = block.scale_stride;
+    wide.first_stretch = block.first_stretch;
+    wide.tile = block.tile;
+    wide.x_scales = block.x_scales;
+    wide.x_scale_stride = block.x_scale_stride;
+    wide.stretch_scales = block.stretch_scales;
+    multiply_stretch<V, QuantisedInGroups<V>, kPanels>(task, wide);
 }
 
 template <class T>
@@ -191,6 +139,8 @@ void multiply_panels(const ProductTask& task, const typename M::X* x, std::int64
     const MatrixView& matrix = *task.matrix;
     const std::int64_t stretch = stretch_inputs<T>(matrix);
     const std::int64_t panels[2] = {task.panels.first, task.panels.second};
+    const bool scaled =
+        matrix.format == MatrixFormat::kInt8 || matrix.format == MatrixFormat::kInt16;
     for (int p = 0; p < 2; p += kPanels) {
         const bool last = p + kPanels == 2;
         const std::int64_t then = last ? task.upcoming.first : panels[1];
@@ -207,15 +157,27 @@ void multiply_panels(const ProductTask& task, const typename M::X* x, std::int64
             block.upcoming_stride =
                 more ? block.panel_stride
                      : panel_of<T>(matrix, task.upcoming.second, 0) - block.upcoming;
+            block.upcoming_step = M::kInputs * kPanelOutputs;
             block.inputs = more ? stretch : left;
-            if (matrix.format == MatrixFormat::kInt8) {
-                const bool grouped = matrix.group < matrix.inputs;
+            const bool grouped = matrix.group < matrix.inputs;
+            if (scaled && (grouped || !M::kWhole || !more)) {
                 const std::int64_t at = grouped ? index * kPanelOutputs : 0;
                 block.scales = matrix.panel_scales(panels[p]) + at;
                 block.scale_stride = matrix.panel_scales(panels[1]) + at - block.scales;
             }
+            if constexpr (M::kWhole) {
+                block.x_scales = task.quantised.scales + input / kTileInputs;
+                block.x_scale_stride = task.quantised.scale_stride;
+                block.stretch_scales = grouped;
+            }
             block.first_stretch = input == 0;
             block.tile = task.tile + p * kPanelOutputs;
+            if constexpr (M::kWhole && sizeof(T) == 1) {
+                if (task.rows > kFewBlocks * V::kMaxRows && block.inputs <= kMostWidened) {
+                    multiply_widened<V, kPanels>(task, block);
+                    continue;
+                }
+            }
             multiply_stretch<V, M, kPanels>(task, block);
         }
     }
@@ -242,6 +204,17 @@ void product(const ProductTask& task) {
         case MatrixFormat::kInt8:
             multiply<V, Widening<V, std::int8_t>>(task, x, task.x_stride);
             break;
+        case MatrixFormat::kInt16: break;
+    }
+}
+
+template <class V>
+void quantised_product(const ProductTask& task) {
+    const QuantisedRows& x = task.quantised;
+    if (task.matrix->format == MatrixFormat::kInt16) {
+        multiply<V, Quantised<V, std::int16_t>>(task, x.quanta, x.stride);
+    } else {
+        multiply<V, Quantised<V, std::int8_t>>(task, x.quanta, x.stride);
     }
 }
 

@@ -9,6 +9,7 @@
 #include "dualpace/span/fetch.h"
 #include "dualpace/span/segments.h"
 #include "dualpace/vec/exp2.h"
+#include "dualpace/vec/fold.h"
 
 namespace dualpace {
 namespace {
@@ -98,16 +99,6 @@ DUALPACE_INLINE void score_segment(const Segment<T>& segment, const SpanTask& ta
     };
     while (j + kMost <= segment.count) score_next(Count<kMost>{});
     while (j < segment.count) score_next(Count<kOneVector>{});
-}
-
-// Combines the lanes whose index agrees modulo kPeriod and leaves the result in each of them.
-template <class V, int kPeriod, class Combine>
-DUALPACE_INLINE typename V::F fold_lanes(typename V::F v, Combine combine) {
-    if constexpr (V::kLanes > 8 && kPeriod <= 8) v = combine(v, V::template swap<8>(v));
-    if constexpr (kPeriod <= 4) v = combine(v, V::template swap<4>(v));
-    if constexpr (kPeriod <= 2) v = combine(v, V::template swap<2>(v));
-    if constexpr (kPeriod <= 1) v = combine(v, V::template swap<1>(v));
-    return v;
 }
 
 // Lane by lane, over `count` numbers in whole vectors; not one after the other, so that no maximum

@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <cstring>
 
 #include "dualpace/element.h"
 
@@ -18,8 +19,10 @@ struct Avx2 {
     static constexpr int kMaxRows = 6;
     static constexpr int kMaxPairedRows = 5;
     static constexpr int kMaxWideRows = 3;
+    static constexpr bool kFastQuanta = true;
 
     using F = __m256;
+    using Q = __m256i;
 
     static F splat(float x) { return _mm256_set1_ps(x); }
     static F zero() { return _mm256_setzero_ps(); }
@@ -69,6 +72,33 @@ struct Avx2 {
     static F pow2(F n) {
         const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
         return _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
+    }
+
+    static Q load_quanta(const std::int16_t* p) {
+        return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    }
+    static Q load_quanta(const std::int8_t* p) {
+        const __m128i first = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+        const __m128i second = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 16));
+        return _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(first, second));
+    }
+    static Q splat_quanta(const std::int16_t* p) {
+        int pair;
+        std::memcpy(&pair, p, sizeof pair);
+        return _mm256_set1_epi32(pair);
+    }
+    static Q zero_quanta() { return _mm256_setzero_si256(); }
+    static Q dot_quanta(Q a, Q b, Q sum) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
+    static void finish_here(Q& v) { asm volatile("" : "+x"(v)); }
+    static F widen_quanta(Q v) { return _mm256_cvtepi32_ps(v); }
+    static void store_quanta(std::int16_t* p, Q v) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v);
+    }
+    static void store_quanta(std::int16_t* p, F v) {
+        const __m256i words = _mm256_cvtps_epi32(v);
+        _mm_storeu_si128(
+            reinterpret_cast<__m128i*>(p),
+            _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
     }
 
     template <int kDistance>

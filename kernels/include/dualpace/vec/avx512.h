@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <cstring>
 
 #include "dualpace/element.h"
 
@@ -18,8 +19,10 @@ struct Avx512 {
     static constexpr int kMaxRows = 12;
     static constexpr int kMaxPairedRows = 12;
     static constexpr int kMaxWideRows = 12;
+    static constexpr bool kFastQuanta = true;
 
     using F = __m512;
+    using Q = __m512i;
 
     static F splat(float x) { return _mm512_set1_ps(x); }
     static F zero() { return _mm512_setzero_ps(); }
@@ -76,6 +79,28 @@ struct Avx512 {
     static F pow2(F n) {
         const __m512i exponent = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
         return _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23));
+    }
+
+    static Q load_quanta(const std::int16_t* p) { return _mm512_loadu_si512(p); }
+    static Q load_quanta(const std::int8_t* p) {
+        const __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+        const __m128i second = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16));
+        return _mm512_cvtepi8_epi16(
+            _mm256_set_m128i(_mm_unpackhi_epi8(first, second), _mm_unpacklo_epi8(first, second)));
+    }
+    static Q splat_quanta(const std::int16_t* p) {
+        int pair;
+        std::memcpy(&pair, p, sizeof pair);
+        return _mm512_set1_epi32(pair);
+    }
+    static Q zero_quanta() { return _mm512_setzero_si512(); }
+    static Q dot_quanta(Q a, Q b, Q sum) { return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)); }
+    static void finish_here(Q& v) { asm volatile("" : "+v"(v)); }
+    static F widen_quanta(Q v) { return _mm512_cvtepi32_ps(v); }
+    static void store_quanta(std::int16_t* p, Q v) { _mm512_storeu_si512(p, v); }
+    static void store_quanta(std::int16_t* p, F v) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                            _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(v)));
     }
 
     template <int kDistance>

@@ -18,6 +18,8 @@ struct Generic : Portable<8> {
     static constexpr int kMaxRows = 3;
     static constexpr int kMaxPairedRows = 3;
     static constexpr int kMaxWideRows = 1;
+    // Whether whole numbers of 16 bits are multiplied faster than floats.
+    static constexpr bool kFastQuanta = false;
 };
 
 }  // namespace

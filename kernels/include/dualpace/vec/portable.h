@@ -38,6 +38,8 @@ struct Portable {
     using F = typename PortableVectors<kWidth>::F;
     using I = typename PortableVectors<kWidth>::I;
     using U = typename PortableVectors<kWidth>::U;
+    // Pairs of whole numbers of 16 bits, or whole numbers of 32 bits.
+    using Q = I;
 
     static F splat(float x) { return F{} + x; }
     static F zero() { return F{}; }
@@ -108,6 +110,39 @@ struct Portable {
         return (F)(exponent << 23);
     }
 
+    // Each lane holds two neighbours, of 2 * kLanes numbers.
+    static Q load_quanta(const std::int16_t* p) {
+        Q v;
+        std::memcpy(&v, p, sizeof v);
+        return v;
+    }
+    // From one row of sixteen and from the next.
+    static Q load_quanta(const std::int8_t* p) {
+        std::int16_t pairs[2 * kWidth];
+        for (int i = 0; i < 2 * kWidth; ++i) pairs[i] = p[i % 2 * 16 + i / 2];
+        return load_quanta(pairs);
+    }
+    static Q splat_quanta(const std::int16_t* p) {
+        std::int32_t pair;
+        std::memcpy(&pair, p, sizeof pair);
+        return Q{} + pair;
+    }
+    static Q zero_quanta() { return Q{}; }
+    // Adds to each lane of `sum` the products of its two pairs of neighbours.
+    static Q dot_quanta(Q a, Q b, Q sum) {
+        return sum + low_half(a) * low_half(b) + (a >> 16) * (b >> 16);
+    }
+    // Computed before what follows is: compilers would rather keep more products waiting than there
+    // are registers.
+    static void finish_here(Q&) {}
+    static F widen_quanta(Q v) { return __builtin_convertvector(v, F); }
+    static void store_quanta(std::int16_t* p, Q v) { std::memcpy(p, &v, sizeof v); }
+    // To nearest; magnitudes up to kLargestQuantum.
+    static void store_quanta(std::int16_t* p, F v) {
+        const F whole = round(v);
+        narrow<kWidth>(whole, [p](int i, float x) { p[i] = static_cast<std::int16_t>(x); });
+    }
+
     template <int kDistance>
     static F swap(F v) {
         return collect([&v](int i) { return v[i ^ kDistance]; });
@@ -132,6 +167,7 @@ struct Portable {
     }
 
   private:
+    static Q low_half(Q v) { return (Q)((U)v << 16) >> 16; }
     template <class Lane>
     static F collect(Lane lane) {
         F v;
