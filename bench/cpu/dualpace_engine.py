@@ -63,12 +63,14 @@ class Engine:
             num_threads=self._num_threads,
         )
         rows = np.arange(cell.batch, dtype=np.int32)
+        nobody = np.zeros(cell.batch, np.bool_)
 
         def decode(count: int) -> None:
             ids = np.full(cell.batch, 11, dtype=np.int64)
             for length in range(cell.context + 1, cell.context + 1 + count):
                 lengths = np.full(cell.batch, length, dtype=np.int32)
-                logits = step(DecodeBatch(token_ids=ids, rows=rows, lengths=lengths))
+                batch = DecodeBatch(token_ids=ids, rows=rows, lengths=lengths, wanted=nobody)
+                logits = step(batch)
                 best = logits.values.argmax(-1).numpy() if logits.best is None else logits.best
                 ids = best.copy()
 

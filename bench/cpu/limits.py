@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from time import perf_counter
 
 import torch
@@ -22,8 +22,20 @@ class Limits:
     """Plain read of memory on huge pages, far larger than the caches."""
     fp32_gflop_per_s: float
     """Independent multiply-adds, two operations each."""
-    narrow_gflop_per_s: float | None
-    """The same in the arithmetic of bfloat16 models, which is bfloat16 or int16; None: fp32's."""
+    bf16_gflop_per_s: float | None
+    """The same on bfloat16 pairs; None: the instruction set has none."""
+    int16_gflop_per_s: float | None
+    """The same in int16 arithmetic; None: that is not used."""
+
+    @property
+    def narrow_gflop_per_s(self) -> float:
+        """Of the arithmetic of bfloat16 models."""
+        return self.bf16_gflop_per_s or self.screen_gflop_per_s
+
+    @property
+    def screen_gflop_per_s(self) -> float:
+        """Of the arithmetic in which a float32 model's head is searched for greedy tokens."""
+        return self.int16_gflop_per_s or self.fp32_gflop_per_s
 
 
 def measure_limits(num_threads: int, repeats: int = 5) -> Limits:
@@ -43,24 +55,25 @@ def measure_limits(num_threads: int, repeats: int = 5) -> Limits:
         stream_read(words, num_threads=num_threads)
         return READ_BYTES
 
+    def arithmetic(name: str) -> float:
+        return rate(lambda: multiply_adds(STEPS, num_threads=num_threads, arithmetic=name))
+
     narrow = narrow_arithmetic()
     return Limits(
         read_gb_per_s=rate(read),
-        fp32_gflop_per_s=rate(lambda: multiply_adds(STEPS, num_threads=num_threads)),
-        narrow_gflop_per_s=None
-        if narrow == "float32"
-        else rate(lambda: multiply_adds(STEPS, num_threads=num_threads, arithmetic=narrow)),
+        fp32_gflop_per_s=arithmetic("float32"),
+        bf16_gflop_per_s=arithmetic("bfloat16") if narrow == "bfloat16" else None,
+        int16_gflop_per_s=None if narrow == "float32" else arithmetic("int16"),
     )
 
 
 def best_limits(several: Sequence[Limits]) -> Limits:
     """Return the highest of each limit; `several` has one or more, of the same instruction set."""
-    narrow = [one.narrow_gflop_per_s for one in several if one.narrow_gflop_per_s is not None]
-    return Limits(
-        read_gb_per_s=max(one.read_gb_per_s for one in several),
-        fp32_gflop_per_s=max(one.fp32_gflop_per_s for one in several),
-        narrow_gflop_per_s=max(narrow, default=None),
-    )
+    values: dict[str, float | None] = {}
+    for name in (field.name for field in fields(Limits)):
+        known = [value for one in several if (value := getattr(one, name)) is not None]
+        values[name] = max(known, default=None)
+    return Limits(**values)  # type: ignore[arg-type]
 
 
 def least_step_ms(
@@ -69,20 +82,28 @@ def least_step_ms(
     """Return the least milliseconds of a step's products and of its attention.
 
     Each is the larger of what its bytes need at the read bandwidth and what its operations need at
-    the arithmetic limit of their format: a bound for one stage at a time, caches left aside.
+    the arithmetic limit of their format: a bound for one stage at a time, caches left aside. Of
+    float32 and float16 models the head is looked through in int16, as greedy tokens need it.
     """
     weight_bytes = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}[format_]
     kv_bytes = 2 if format_ in {"bfloat16", "float16", "int8"} else 4
     heads, kv_heads, size = config.num_heads, config.num_kv_heads, config.head_dim
     layer = config.hidden_size * (2 * heads + 2 * kv_heads) * size
     layer += 3 * config.hidden_size * config.intermediate_size
-    weights = config.num_layers * layer + config.vocab_size * config.hidden_size
-    narrow = limits.narrow_gflop_per_s if format_ in {"bfloat16", "int8"} else None
-    peak = (narrow or limits.fp32_gflop_per_s) * 1e6
+    layers = config.num_layers * layer
+    head = config.vocab_size * config.hidden_size
+    narrow = format_ in {"bfloat16", "int8"}
+    peak = (limits.narrow_gflop_per_s if narrow else limits.fp32_gflop_per_s) * 1e6
+    head_peak = (limits.narrow_gflop_per_s if narrow else limits.screen_gflop_per_s) * 1e6
+    screened = limits.int16_gflop_per_s is not None and not narrow
+    head_bytes = min(weight_bytes, 2) if screened else weight_bytes
     bandwidth = limits.read_gb_per_s * 1e6
     keys = batch * config.num_layers * context
     return {
-        "products": max(weights * weight_bytes / bandwidth, 2 * batch * weights / peak),
+        "products": max(
+            (layers * weight_bytes + head * head_bytes) / bandwidth,
+            2 * batch * (layers / peak + head / head_peak),
+        ),
         "attention": max(
             2 * keys * kv_heads * size * kv_bytes / bandwidth,
             4 * keys * heads * size / (limits.fp32_gflop_per_s * 1e6),

@@ -52,6 +52,9 @@ class ArrayView {
     std::int64_t* writable_int64s() const {
         return static_cast<std::int64_t*>(checked(nanobind::dlpack::dtype_code::Int, 64));
     }
+    const bool* bools() const {
+        return static_cast<const bool*>(checked(nanobind::dlpack::dtype_code::Bool, 8));
+    }
     bool* writable_bools() const {
         return static_cast<bool*>(checked(nanobind::dlpack::dtype_code::Bool, 8));
     }

@@ -46,7 +46,9 @@ class BoundDecoder {
         shape_.embedding_scale = embedding_scale;
     }
 
-    void set_ends(nb::handle embedding, nb::handle final_norm, nb::handle head) {
+    // Returns the bytes of the head's screen.
+    std::int64_t set_ends(nb::handle embedding, nb::handle final_norm, nb::handle head,
+                          std::int64_t screening_threads) {
         const ArrayView& table = keep("embedding", embedding);
         table.require_rank({"vocab", "hidden"});
         shape_.vocab = table.size(0);
@@ -55,7 +57,14 @@ class BoundDecoder {
         ends_.embedding_type = table.element_type();
         ends_.final_norm = vector("final_norm", final_norm, shape_.hidden);
         ends_.head = linear(head);
+        ends_.screen = nullptr;
+        if (screening_threads != 0) {
+            check_num_threads(screening_threads);
+            screen_ = HeadScreen::of(*ends_.head, static_cast<int>(screening_threads));
+            ends_.screen = screen_.get();
+        }
         decoder_.reset();
+        return ends_.screen == nullptr ? 0 : ends_.screen->packed().num_bytes();
     }
 
     void add_layer(nb::handle input_norm, nb::handle qkv, nb::handle q_norm, nb::handle k_norm,
@@ -122,6 +131,7 @@ class BoundDecoder {
 
     DecoderShape shape_{};
     DecoderEnds ends_{};
+    std::unique_ptr<HeadScreen> screen_;
     std::vector<DecoderLayer> layers_;
     std::vector<nb::object> kept_;
     std::deque<ArrayView> arrays_;
@@ -131,6 +141,7 @@ class BoundDecoder {
 
 struct Batch {
     ArrayView token_ids, rows, lengths, block_tables, kv, logits, best, finite;
+    std::optional<ArrayView> wanted;
 };
 
 void check_shapes(const Batch& a, const HostDecoder& decoder) {
@@ -149,6 +160,10 @@ void check_shapes(const Batch& a, const HostDecoder& decoder) {
     for (const ArrayView* array : {&a.best, &a.finite})
         array->require_size(0, "capacity", a.logits.size(0), "in logits");
     a.logits.require_size(1, "vocab", decoder.shape().vocab, "of the model");
+    if (a.wanted) {
+        a.wanted->require_rank({"batch"});
+        a.wanted->require_size(0, "batch", a.token_ids.size(0), "in token_ids");
+    }
     a.kv.require_size(0, "layers", decoder.num_layers(), "of the model");
     a.kv.require_size(2, "axis 2", 2, "it holds keys and values");
     a.kv.require_size(3, "kv_heads", decoder.shape().kv_heads, "of the model");
@@ -169,6 +184,8 @@ StepArgs to_args(const Batch& a) {
     args.kv_type = a.kv.element_type();
     args.num_blocks = a.kv.size(1);
     args.block_size = a.kv.size(4);
+    args.wanted = a.wanted ? a.wanted->bools() : nullptr;
+    args.wanted_rows = args.batch;
     args.logits = a.logits.writable_floats();
     args.best = a.best.writable_int64s();
     args.finite = a.finite.writable_bools();
@@ -235,16 +252,18 @@ const std::int32_t* checked_flag(const std::optional<ArrayView>& flag) {
 
 std::int64_t step(BoundDecoder& self, nb::handle token_ids, nb::handle rows, nb::handle lengths,
                   nb::handle block_tables, nb::handle kv, nb::handle logits, nb::handle best,
-                  nb::handle finite, bool rounding, std::int64_t num_threads,
+                  nb::handle finite, nb::handle wanted, bool rounding, std::int64_t num_threads,
                   std::optional<std::string_view> isa, nb::handle flag, nb::handle serve) {
-    const Batch batch{{"token_ids", token_ids, Access::kRead},
-                      {"rows", rows, Access::kRead},
-                      {"lengths", lengths, Access::kRead},
-                      {"block_tables", block_tables, Access::kRead},
-                      {"kv", kv, Access::kWrite},
-                      {"logits", logits, Access::kWrite},
-                      {"best", best, Access::kWrite},
-                      {"finite", finite, Access::kWrite}};
+    Batch batch{{"token_ids", token_ids, Access::kRead},
+                {"rows", rows, Access::kRead},
+                {"lengths", lengths, Access::kRead},
+                {"block_tables", block_tables, Access::kRead},
+                {"kv", kv, Access::kWrite},
+                {"logits", logits, Access::kWrite},
+                {"best", best, Access::kWrite},
+                {"finite", finite, Access::kWrite},
+                std::nullopt};
+    if (!wanted.is_none()) batch.wanted.emplace("wanted", wanted, Access::kRead);
     HostDecoder& decoder = self.decoder();
     check_shapes(batch, decoder);
     const StepArgs args = to_args(batch);
@@ -276,9 +295,9 @@ void bind_host_decoder(nb::module_& module) {
             nb::arg("inner"), nb::arg("norm_eps"), nb::arg("attention_scale"),
             nb::arg("embedding_scale"))
         .def("set_ends", &BoundDecoder::set_ends, nb::kw_only(), nb::arg("embedding"),
-             nb::arg("final_norm"), nb::arg("head"),
+             nb::arg("final_norm"), nb::arg("head"), nb::arg("screening_threads"),
              nb::sig("def set_ends(self, *, embedding: object, final_norm: object, head: "
-                     "PackedLinear) -> None"))
+                     "PackedLinear, screening_threads: int) -> int"))
         .def("add_layer", &BoundDecoder::add_layer, nb::kw_only(), nb::arg("input_norm"),
              nb::arg("qkv"), nb::arg("q_norm").none(), nb::arg("k_norm").none(), nb::arg("output"),
              nb::arg("output_norm").none(), nb::arg("feed_forward_norm"), nb::arg("gate_up"),
@@ -292,11 +311,13 @@ void bind_host_decoder(nb::module_& module) {
         .def("complete", &BoundDecoder::complete, nb::sig("def complete(self) -> None"))
         .def("step", &step, nb::kw_only(), nb::arg("token_ids"), nb::arg("rows"),
              nb::arg("lengths"), nb::arg("block_tables"), nb::arg("kv"), nb::arg("logits"),
-             nb::arg("best"), nb::arg("finite"), nb::arg("rounding"), nb::arg("num_threads"),
-             nb::arg("isa").none(), nb::arg("flag").none(), nb::arg("serve").none(),
+             nb::arg("best"), nb::arg("finite"), nb::arg("wanted").none(), nb::arg("rounding"),
+             nb::arg("num_threads"), nb::arg("isa").none(), nb::arg("flag").none(),
+             nb::arg("serve").none(),
              nb::sig("def step(self, *, token_ids: object, rows: object, lengths: object, "
                      "block_tables: object, kv: object, logits: object, best: object, finite: "
-                     "object, rounding: bool, num_threads: int, isa: str | None, flag: object | "
+                     "object, wanted: object | None, rounding: bool, num_threads: int, isa: str | "
+                     "None, flag: object | "
                      "None, serve: object | None) -> int"))
         .def_prop_ro(
             "stage_seconds", [](BoundDecoder& self) { return self.decoder().stage_seconds(); },

@@ -1,6 +1,7 @@
 #include "decode_step.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "dualpace/vec/scalar.h"
 
@@ -9,6 +10,8 @@ namespace {
 
 // Products of a layer, in order; they number its tickets.
 enum Product : std::int64_t { kQkv, kOutput, kGateUp, kDown, kProducts };
+// Behind those of all layers.
+enum HeadProduct : std::int64_t { kHead, kScreen, kHeadProducts };
 
 std::int64_t element_bytes(ElementType type) { return type == ElementType::kFloat32 ? 4 : 2; }
 
@@ -42,9 +45,29 @@ DecodeStep::DecodeStep(const HostDecoder& decoder, const std::vector<std::int64_
     inner_ = memory.inner.reserve(batch * shape_.inner);
     const std::int64_t widest = std::max({shape_.hidden, shape_.query_size(), shape_.inner});
     prepared_ = memory.prepared.reserve(prepared_words(batch, widest));
-    memory.tickets.resize(static_cast<std::size_t>(decoder.num_layers() * kProducts + 1));
+    memory.tickets.resize(
+        static_cast<std::size_t>(decoder.num_layers() * kProducts + kHeadProducts));
     for (Ticket& ticket : memory.tickets) ticket.reset();
     prepare_attention(windows, memory);
+    order_rows();
+}
+
+bool DecodeStep::wanted(std::int64_t row) const {
+    return args_.wanted == nullptr || row >= args_.wanted_rows || args_.wanted[row];
+}
+
+// Only the greatest logit of a row that is not wanted has to be right. Where activations are
+// rounded the head is as fast as a screen of it.
+void DecodeStep::order_rows() {
+    const bool screens = decoder_.ends().screen != nullptr && !rounding_ && dense_.fast_quanta;
+    memory_.order.resize(static_cast<std::size_t>(args_.batch));
+    std::iota(memory_.order.begin(), memory_.order.end(), 0);
+    const auto screened =
+        std::stable_partition(memory_.order.begin(), memory_.order.end(),
+                              [&](std::int64_t row) { return !screens || wanted(row); });
+    exact_rows_ = screened - memory_.order.begin();
+    const bool mixed = exact_rows_ != 0 && exact_rows_ != args_.batch;
+    scores_ = mixed ? memory_.scores.reserve(args_.batch * shape_.vocab) : args_.logits;
 }
 
 // Layers of one window share a plan; all share the memory.
@@ -174,15 +197,44 @@ void DecodeStep::post_attention(std::int64_t layer, const Team& team) const {
 }
 
 void DecodeStep::head(const Team& team) const {
-    norm_rows(hidden_, decoder_.ends().final_norm, normed_, team);
-    multiply(*decoder_.ends().head, normed_,
-             {Finish::kStore, Activation::kSilu, args_.logits, shape_.vocab},
-             decoder_.num_layers() * kProducts, team);
-    for (std::int64_t row = team.index; row < args_.batch; row += team.count) {
-        args_.best[row] =
-            dense_.argmax(args_.logits + row * shape_.vocab, shape_.vocab, &args_.finite[row]);
+    const DecoderEnds& ends = decoder_.ends();
+    const std::int64_t n = shape_.hidden;
+    const std::int64_t vocab = shape_.vocab;
+    const std::int64_t tickets = decoder_.num_layers() * kProducts;
+    const auto row_of = [&](std::int64_t i) { return memory_.order[static_cast<std::size_t>(i)]; };
+    for (std::int64_t i = team.index; i < args_.batch; i += team.count) {
+        dense_.rms_norm(hidden_ + row_of(i) * n, n, ends.final_norm, shape_.norm_eps,
+                        normed_ + i * n);
     }
     team.wait();
+    const auto into = [&](std::int64_t i) {
+        return LinearOutput{Finish::kStore, Activation::kSilu, scores_ + i * vocab, vocab};
+    };
+    const std::int64_t screened = args_.batch - exact_rows_;
+    if (exact_rows_ != 0)
+        multiply_rows(*ends.head, normed_, exact_rows_, into(0), tickets + kHead, team);
+    QuantisedRows quantised{};
+    if (screened != 0) {
+        quantised = multiply_rows(ends.screen->packed(), normed_ + exact_rows_ * n, screened,
+                                  into(exact_rows_), tickets + kScreen, team)
+                        .quantised;
+    }
+    for (std::int64_t i = team.index; i < exact_rows_; i += team.count)
+        tell_exact(row_of(i), scores_ + i * vocab);
+    for (std::int64_t i = team.index; i < screened; i += team.count) {
+        const std::int64_t at = exact_rows_ + i;
+        const GreatestLogit found = ends.screen->greatest(normed_ + at * n, rows_from(quantised, i),
+                                                          scores_ + at * vocab, dense_);
+        args_.best[row_of(at)] = found.index;
+        args_.finite[row_of(at)] = found.finite;
+    }
+    team.wait();
+}
+
+void DecodeStep::tell_exact(std::int64_t row, const float* logits) const {
+    float* const to = args_.logits + row * shape_.vocab;
+    if (to != logits) std::copy_n(logits, shape_.vocab, to);
+    args_.best[row] = dense_.argmax(to, shape_.vocab, &args_.finite[row]);
 }
 
 // hidden += the product, normalised first where the model does so.
@@ -212,12 +264,20 @@ void DecodeStep::norm_rows(const float* x, const float* weight, float* out,
 
 void DecodeStep::multiply(const PackedLinear& linear, const float* x, const LinearOutput& output,
                           std::int64_t ticket, const Team& team) const {
+    multiply_rows(linear, x, args_.batch, output, ticket, team);
+}
+
+// Returns the rows as they were multiplied; they last until the next product.
+LinearInput DecodeStep::multiply_rows(const PackedLinear& linear, const float* x, std::int64_t rows,
+                                      const LinearOutput& output, std::int64_t ticket,
+                                      const Team& team) const {
     const MatrixView& matrix = linear.matrix();
     const LinearInput input =
-        prepare_input(matrix, x, matrix.inputs, args_.batch, rounding_, prepared_, dense_, team);
+        prepare_input(matrix, x, matrix.inputs, rows, rounding_, prepared_, dense_, team);
     run_linear(linear, input, output, dense_, team,
                memory_.tickets[static_cast<std::size_t>(ticket)]);
     team.wait();
+    return input;
 }
 
 }  // namespace dualpace

@@ -33,6 +33,12 @@ class DecodeStep {
     void norm_rows(const float* x, const float* weight, float* out, const Team& team) const;
     void multiply(const PackedLinear& linear, const float* x, const LinearOutput& output,
                   std::int64_t ticket, const Team& team) const;
+    LinearInput multiply_rows(const PackedLinear& linear, const float* x, std::int64_t rows,
+                              const LinearOutput& output, std::int64_t ticket,
+                              const Team& team) const;
+    void order_rows();
+    bool wanted(std::int64_t row) const;
+    void tell_exact(std::int64_t row, const float* logits) const;
     void add_projection(const PackedLinear& linear, const float* x, const float* norm,
                         std::int64_t ticket, const Team& team) const;
 
@@ -51,7 +57,9 @@ class DecodeStep {
     float* attended_;   // [batch, query_size]
     float* inner_;      // [batch, inner]
     float* projected_;  // [batch, hidden]
-    float* prepared_;   // activations as a product takes them
+    float* scores_;  // [batch, vocab]: logits, or approximate ones, in the order of the head's rows
+    std::int64_t exact_rows_;  // of the head, the first ones; the others are screened
+    float* prepared_;          // activations as a product takes them
     StepMemory& memory_;
 };
 

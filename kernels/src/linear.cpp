@@ -14,7 +14,7 @@ namespace {
 // Fewest rows that are worth reading a panel for once more.
 constexpr std::int64_t kLeastRows = 24;
 // Tasks for each thread that even out what threads lose to neighbours.
-constexpr std::int64_t kTasksPerThread = 3;
+constexpr std::int64_t kTasksPerThread = 24;
 
 constexpr std::string_view kArithmetics[] = {"float32", "bfloat16", "int16"};
 
@@ -61,12 +61,6 @@ bool takes_quanta(const DenseKernels& kernels, const MatrixView& matrix, bool ro
     const bool whole_groups = matrix.group == matrix.inputs || matrix.group % kTileInputs == 0;
     return rounding && matrix.format == MatrixFormat::kInt8 && matrix.inputs % 2 == 0 &&
            whole_groups && kernels.fast_quanta && kernels.rounded_quantised_product == nullptr;
-}
-
-QuantisedRows rows_from(QuantisedRows rows, std::int64_t row) {
-    rows.quanta += row * rows.stride;
-    rows.scales += row * rows.scale_stride;
-    return rows;
 }
 
 const float* panel_bias(const PackedLinear& linear, std::int64_t panel) {

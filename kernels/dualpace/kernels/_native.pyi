@@ -109,7 +109,9 @@ class HostDecoder:
         attention_scale: float,
         embedding_scale: float,
     ) -> None: ...
-    def set_ends(self, *, embedding: object, final_norm: object, head: PackedLinear) -> None: ...
+    def set_ends(
+        self, *, embedding: object, final_norm: object, head: PackedLinear, screening_threads: int
+    ) -> int: ...
     def add_layer(
         self,
         *,
@@ -139,6 +141,7 @@ class HostDecoder:
         logits: object,
         best: object,
         finite: object,
+        wanted: object | None,
         rounding: bool,
         num_threads: int,
         isa: str | None,

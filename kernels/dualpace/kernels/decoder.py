@@ -86,11 +86,18 @@ class HostDecoder:
         final_norm: HostArray,
         head: PackedLinear,
         layers: Sequence[HostLayer],
+        screening_threads: int = 0,
     ) -> None:
         """Put a decoder together.
 
         embedding is [vocab, hidden] float32, float16 or bfloat16, final_norm [hidden] float32,
         `head` maps hidden to vocab. Raises ValueError naming the part that does not fit.
+
+        Unless `screening_threads` is 0, these pack the head once more, in int16. Where only the
+        greatest logit of a row is asked for, all are computed in that; those that may be the
+        greatest, given how far that arithmetic can be off at most, are then computed with the head
+        itself. The answer is the same. It is not done for a head that is int8 or int16 itself, or
+        has weights that are not finite; see `screen_bytes`.
         """
         self._native = _native.HostDecoder(
             heads=sizes.heads,
@@ -101,7 +108,13 @@ class HostDecoder:
             attention_scale=sizes.attention_scale,
             embedding_scale=sizes.embedding_scale,
         )
-        self._native.set_ends(embedding=embedding, final_norm=final_norm, head=head.native)
+        self.screen_bytes = self._native.set_ends(
+            embedding=embedding,
+            final_norm=final_norm,
+            head=head.native,
+            screening_threads=screening_threads,
+        )
+        """Of the head's second form; 0: there is none."""
         for layer in layers:
             self._native.add_layer(
                 input_norm=layer.input_norm,
@@ -131,6 +144,7 @@ class HostDecoder:
         logits: HostArray,
         best: HostArray,
         finite: HostArray,
+        wanted: HostArray | None = None,
         num_threads: int,
         rounding: bool = False,
         isa: str | None = None,
@@ -154,6 +168,9 @@ class HostDecoder:
                 is beyond that is room for those who join.
             best: [capacity] int64, overwritten: the greatest logit's id, the first of equals.
             finite: [capacity] bool, overwritten: whether all logits of the row are; else best is 0.
+            wanted: [batch] bool, whose logits are wanted; None: everybody's. Of the others only
+                `best` and `finite` are told, which takes less time if the head is screened; in
+                `logits` anything may stand. Those who join are wanted.
             num_threads: See `paged_attention_decode`.
             rounding: See `PackedLinear.multiply` and `paged_attention_decode`.
             isa: See `paged_attention_decode`.
@@ -181,6 +198,7 @@ class HostDecoder:
             logits=logits,
             best=best,
             finite=finite,
+            wanted=wanted,
             rounding=rounding,
             num_threads=num_threads,
             isa=isa,

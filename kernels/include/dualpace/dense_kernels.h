@@ -29,6 +29,12 @@ struct QuantisedRows {
     std::int64_t scale_stride;
 };
 
+inline QuantisedRows rows_from(QuantisedRows rows, std::int64_t row) {
+    rows.quanta += row * rows.stride;
+    rows.scales += row * rows.scale_stride;
+    return rows;
+}
+
 // tile[r][0..16) = x[r] * panel pair.first, tile[r][16..32) = x[r] * panel pair.second.
 struct ProductTask {
     const float* x;               // [rows, x_stride]
@@ -86,6 +92,8 @@ struct DenseKernels {
     void (*store)(const float* from, std::int64_t n, ElementType type, void* to);
     // The index of the greatest of [n] elements, the first of equals. `finite`: whether all are.
     std::int64_t (*argmax)(const float* x, std::int64_t n, bool* finite);
+    // Raises `most` to the greatest of [n] elements; returns whether all are finite.
+    bool (*greatest)(const float* x, std::int64_t n, float* most);
     // Does nothing but multiply-adds, as fast as they go; returns how many operations (two each).
     std::int64_t (*peak)(std::int64_t steps, float* kept);
     // The same in bfloat16 arithmetic; null where there is none.

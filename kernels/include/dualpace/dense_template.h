@@ -15,8 +15,8 @@ namespace {
 
 template <class V>
 constexpr DenseKernels dense_table() {
-    DenseKernels table{product<V>, nullptr,  finish<V>, rms_norm<V>, add<V>, gate<V>,
-                       rotate<V>,  store<V>, argmax<V>, peak<V>,     nullptr};
+    DenseKernels table{product<V>, nullptr,  finish<V>, rms_norm<V>,       add<V>,  gate<V>,
+                       rotate<V>,  store<V>, argmax<V>, block_greatest<V>, peak<V>, nullptr};
     table.quantised_product = quantised_product<V>;
     table.quantise = quantise<V>;
     table.quantised_peak = quantised_peak<V>;

@@ -15,6 +15,7 @@
 #include "dualpace/attention_plan.h"
 #include "dualpace/dense_kernels.h"
 #include "dualpace/element.h"
+#include "dualpace/head_screen.h"
 #include "dualpace/isa.h"
 #include "dualpace/linear.h"
 #include "dualpace/matrix.h"
@@ -60,6 +61,7 @@ struct DecoderEnds {
     ElementType embedding_type;
     const float* final_norm;   // [hidden]
     const PackedLinear* head;  // hidden to vocab
+    const HeadScreen* screen;  // of `head`; null: none
 };
 
 // Row b advances the sequence whose blocks are tables[rows[b]] by the token token_ids[b], at
@@ -76,10 +78,12 @@ struct StepArgs {
     ElementType kv_type;
     std::int64_t num_blocks;
     std::int64_t block_size;
-    std::int64_t capacity;  // at least batch: rows that what follows has, for those that join
-    float* logits;          // [capacity, vocab], out
-    std::int64_t* best;     // [capacity], out: the greatest logit, the first of equals
-    bool* finite;           // [capacity], out: whether all of a row's logits are; else best is 0
+    std::int64_t capacity;     // at least batch: rows that what follows has, for those that join
+    const bool* wanted;        // [wanted_rows]: whose logits are wanted; null: everybody's
+    std::int64_t wanted_rows;  // those behind them are wanted
+    float* logits;             // [capacity, vocab], out; of rows that are not wanted, anything
+    std::int64_t* best;        // [capacity], out: the greatest logit, the first of equals
+    bool* finite;              // [capacity], out: whether all of a row's logits are; else best is 0
 };
 
 // Rows of StepArgs by themselves, for those that come in the middle of a step.
@@ -115,6 +119,8 @@ struct Interruption {
 // Rows of fp32 that are kept between steps.
 struct StepMemory {
     Scratch hidden, normed, qkv, query, attended, inner, projected, prepared, attention;
+    Scratch scores;                    // [batch, vocab], where some rows are wanted and some not
+    std::vector<std::int64_t> order;   // of the head's rows: those that are wanted, then the others
     std::vector<AttentionPlan> plans;  // one for each distinct window
     std::deque<Ticket> tickets;        // one for each product of a step
 };

@@ -37,6 +37,9 @@ class DecodeBatch:
     """[B]: the block table row of each sequence."""
     lengths: npt.NDArray[np.int32]
     """[B]: positions of each sequence, the current token included."""
+    wanted: npt.NDArray[np.bool_] | None = None
+    """[B]: whose logits are wanted; None: everybody's. Of the others it is enough to tell the
+    greatest. Those who join a step are wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class Logits:
     """What may come next. Valid until the next step. N rows: the batch, then those who joined."""
 
     values: Tensor
-    """[N, vocab] float32"""
+    """[N, vocab] float32. Where `best` is told, rows that are not wanted may hold anything."""
     best: npt.NDArray[np.int64] | None = None
     """[N]: the greatest of each row, the first of equals, where the step has looked for it."""
     finite: npt.NDArray[np.bool_] | None = None
@@ -151,10 +154,11 @@ def host_step(
     attention: PagedAttention,
     *,
     num_threads: int,
+    screen_head: bool = True,
 ) -> HostStep:
     """Return the native step where the model has one, else the stages; says which it is, and why.
 
-    `block_tables` [tables, width] is read at every step.
+    `block_tables` [tables, width] is read at every step. `screen_head`: see NativeStep.
     """
     try:
         from dualpace.models.native_step import NativeStep  # noqa: PLC0415
@@ -162,7 +166,7 @@ def host_step(
         log.warning("native kernels are not built (%s): decode steps run in torch", error)
         return StagedStep(decoder, pool, block_tables, attention)
     try:
-        return NativeStep(decoder, pool, block_tables, num_threads)
+        return NativeStep(decoder, pool, block_tables, num_threads, screen_head=screen_head)
     except UnsupportedModelError as error:
         log.info("decode steps run stage by stage: %s", error)
         return StagedStep(decoder, pool, block_tables, attention)

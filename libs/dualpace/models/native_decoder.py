@@ -19,9 +19,10 @@ _HEAD_DIM_MULTIPLE = 8
 _MAX_HEAD_DIM = 256
 
 
-def native_decoder(decoder: Decoder) -> HostDecoder:
+def native_decoder(decoder: Decoder, *, screening_threads: int = 0) -> HostDecoder:
     """Return the same model for the native kernels. It shares the decoder's packed weights.
 
+    `screening_threads`: see HostDecoder.
     Raises UnsupportedModelError where a part is not packed, or of a kind that has no native form.
     """
     config, ends = decoder.config, decoder.ends
@@ -49,6 +50,7 @@ def native_decoder(decoder: Decoder) -> HostDecoder:
         final_norm=ends.final_norm.factor,
         head=_packed(ends.output_head),
         layers=[_layer(layer, layer.config, tables) for layer in decoder.layers],
+        screening_threads=screening_threads,
     )
 
 

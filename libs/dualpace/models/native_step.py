@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from dualpace.kernels import StepRows
+from dualpace.kernels import StepRows, narrow_arithmetic
 from dualpace.models.decoder import Decoder
 from dualpace.models.host_step import DecodeBatch, Interruption, Logits, StepSeconds
 from dualpace.models.kv_pool import KvPool
@@ -25,9 +25,17 @@ class NativeStep:
         pool: KvPool,
         block_tables: npt.NDArray[np.int32],
         num_threads: int,
+        *,
+        screen_head: bool = True,
     ) -> None:
-        """Raise UnsupportedModelError if the model has no native form."""
-        self._native = native_decoder(decoder)
+        """Raise UnsupportedModelError if the model has no native form.
+
+        `screen_head`: find greatest logits by the head in int16, where that is faster.
+        """
+        faster = decoder.dtype is not torch.bfloat16 and narrow_arithmetic() != "float32"
+        self._native = native_decoder(
+            decoder, screening_threads=num_threads if screen_head and faster else 0
+        )
         self._num_layers = decoder.num_layers
         self._vocab_size = decoder.config.vocab_size
         self._rounding = decoder.dtype is torch.bfloat16
@@ -52,12 +60,18 @@ class NativeStep:
             logits=self._logits[:capacity],
             best=self._best[:capacity],
             finite=self._finite[:capacity],
+            wanted=batch.wanted,
             num_threads=self._num_threads,
             rounding=self._rounding,
             flag=None if interruption is None else interruption.flag,
             serve=None if interruption is None else self._serve(interruption),
         )
         return Logits(self._logits[:size], self._best[:size], self._finite[:size])
+
+    @property
+    def screen_bytes(self) -> int:
+        """Size of the head's second form; 0: there is none."""
+        return self._native.screen_bytes
 
     def seconds(self) -> StepSeconds:
         """See HostStep."""

@@ -59,7 +59,7 @@ class RowSampler:
         if greatest is None:
             return self._sample(logits, rows, logits.sum(dim=-1).isfinite().tolist())
         done = [
-            greatest.finite[index] and _takes_greatest(row.request.sampling)
+            greatest.finite[index] and takes_greatest(row.request.sampling)
             for index, row in enumerate(rows)
         ]
         samples: list[Sample | Failure] = [
@@ -142,7 +142,8 @@ class RowSampler:
         return [i for i, value in zip(indices, best, strict=True) if value == float("-inf")]
 
 
-def _takes_greatest(params: SamplingParams) -> bool:
+def takes_greatest(params: SamplingParams) -> bool:
+    """Return whether a row of such a request needs no more of its logits than `Greatest`."""
     return params.temperature == 0 and params.logprobs is None and params.adjustments is None
 
 

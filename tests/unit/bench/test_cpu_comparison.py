@@ -14,7 +14,7 @@ from cpu.targets import Speeds, reached
 from dualpace.checkpoint import Family, LayerConfig, ModelConfig, RopeConfig
 
 HEADER = {"model": "demo", "isa": "avx2", "threads": 2}
-LIMITS = Limits(30.0, 200.0, None)
+LIMITS = Limits(30.0, 200.0, None, None)
 
 
 def tiny_config() -> ModelConfig:
@@ -92,18 +92,26 @@ def test_the_most_a_step_can_do_follows_from_its_bytes_and_operations() -> None:
         )
 
     # Bytes alone bind: 1 GB/s, and arithmetic for nothing.
-    reading = Limits(1.0, 1e9, None)
+    reading = Limits(1.0, 1e9, None, None)
     kv = 2 * 100 * 1 * 4
     assert most(reading, 1, 100, "float32") == pytest.approx(1e9 / (4 * (weights + kv)))
     assert most(reading, 3, 100, "int8") == pytest.approx(3e9 / (weights + 3 * 2 * kv))
     # Operations alone bind.
-    counting = Limits(1e9, 1.0, None)
+    counting = Limits(1e9, 1.0, None, None)
     attention = 4 * 100 * 2 * 4
     assert most(counting, 2, 100, "float32") == pytest.approx(1e9 / (2 * weights + attention))
     # bfloat16 products run at the peak of their own arithmetic, if any; attention does not.
-    both = Limits(1e9, 1.0, 4.0)
+    both = Limits(1e9, 1.0, 4.0, None)
     assert most(both, 2, 100, "bfloat16") == pytest.approx(1e9 / (2 * weights / 4 + attention))
     assert most(both, 2, 100, "float16") == pytest.approx(1e9 / (2 * weights + attention))
+    # Without it they run in int16; the head of a wider model is searched in that, at two bytes.
+    whole = Limits(1e9, 1.0, None, 2.0)
+    assert most(whole, 2, 100, "bfloat16") == pytest.approx(1e9 / (2 * weights / 2 + attention))
+    wide = 2 * (layer + 10 * 8 / 2)
+    assert most(whole, 2, 100, "float32") == pytest.approx(1e9 / (wide + attention))
+    slow = Limits(1.0, 1e9, 1e9, 1e9)
+    read = 4 * (layer + kv) + 2 * 10 * 8
+    assert most(slow, 1, 100, "float32") == pytest.approx(1e9 / read)
 
 
 def test_shares_and_reach_of_a_row_are_of_the_limits_measured_beside_it() -> None:
@@ -111,13 +119,13 @@ def test_shares_and_reach_of_a_row_are_of_the_limits_measured_beside_it() -> Non
     store = Store(None)
     cell = Cell(4, 100)
     for read, sitting in ((99.0, ()), (2.0, (OURS, "vllm")), (4.0, ()), (99.0, ())):
-        store.add_limits(Limits(read, 1e9, None))
+        store.add_limits(Limits(read, 1e9, None, None))
         for engine in sitting:
             store.add(Timing(engine, "float32", cell.batch, cell.context, (50.0,), avx512=False))
     assert [one.read_gb_per_s for one in store.limits_around(OURS, "float32", cell)] == [4.0]
     (row,) = rows_of(store, tiny_config())
     most = most_tokens_per_s(
-        tiny_config(), Limits(4.0, 1e9, None), batch=4, context=100, format_="float32"
+        tiny_config(), Limits(4.0, 1e9, None, None), batch=4, context=100, format_="float32"
     )
     assert row["reach"] == round(most / 50, 2)
     assert row["avx512_seen"] == []
@@ -132,7 +140,10 @@ def test_who_was_seen_with_avx512_is_named() -> None:
 
 
 def test_limits_are_told_by_their_range_and_those_unknown_not_at_all() -> None:
-    several = [Limits(30.4, 200.0, None), Limits(60.4, 100.0, None), Limits(40.0, 150.0, None)]
+    several = [
+        Limits(read, rate, None, None)
+        for read, rate in ((30.4, 200.0), (60.4, 100.0), (40.0, 150.0))
+    ]
     text = "limits, measured 3 times: read_gb_per_s 30 to 60, fp32_gflop_per_s 100 to 200"
     assert limits_text(several) == text
 

@@ -74,7 +74,7 @@ def test_engines_take_turns_cell_by_cell_and_the_machine_is_measured_between() -
     measured = iter(range(1, 100))
 
     def limits() -> Limits:
-        return Limits(next(measured), 1.0, None)
+        return Limits(next(measured), 1.0, None, None)
 
     class Listing(Store):
         def add(self, timing):  # type: ignore[no-untyped-def]
@@ -108,7 +108,7 @@ def test_an_engine_that_ends_is_asked_no_more() -> None:
         {("one", "float32"): partial(start, "one")},
         [Cell(1, 128), Cell(3, 128), Cell(1, 128)],
         rounds=1,
-        measure_limits=lambda: Limits(1.0, 1.0, None),
+        measure_limits=lambda: Limits(1.0, 1.0, None, None),
     )
     assert timed == {("one", "float32")}
     assert len(store.timings["one", "float32", Cell(1, 128)]) == 1

@@ -87,6 +87,7 @@ def test_what_runs_on_tiles_is_told(
         tile_work=work,
         native_step=True,
         packed_bytes={packed: 1000},
+        head_screen_bytes=0,
         huge_page_bytes=0,
         num_threads=1,
         affinities=(),

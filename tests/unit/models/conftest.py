@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dualpace.checkpoint import fetch_demo_model, open_checkpoint
 from dualpace.core.blocks import blocks_for
+from dualpace.kernels import _native, capabilities
 from dualpace.models import Decoder, KvPool, PagedAttention, TorchPagedAttention, load_decoder
 from dualpace.models.forward import PrefillChunk, TokenBatch, forward
 
@@ -155,3 +156,14 @@ def smollm2() -> Decoder:
 @pytest.fixture(scope="session", autouse=True)
 def _few_threads() -> None:
     torch.set_num_threads(2)
+
+
+@pytest.fixture(params=["generic", "avx2", "avx512", "avx512bf16", "amxbf16"])
+def level(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Caps the instruction set; skips what this machine does not run."""
+    if request.param not in capabilities().available:
+        pytest.skip(f"this machine does not run {request.param}")
+    before = capabilities().max_isa
+    _native.set_max_isa(request.param)
+    yield request.param
+    _native.set_max_isa(before)

@@ -1,7 +1,7 @@
 """The native step computes what the decoder's stages in torch compute, for every model it takes."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from threading import Event, Timer
@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 pytest.importorskip("dualpace.kernels", reason="the native kernels are not built")
 
 from dualpace.checkpoint import open_checkpoint
-from dualpace.kernels import _native, capabilities
 from dualpace.models import Decoder, KvPool, TorchPagedAttention, load_decoder
 from dualpace.models.host_step import (
     DecodeBatch,
@@ -39,16 +38,6 @@ DENSE = [name for name in tiny_model_names() if name not in MIXTURES]
 def decoder(model: str, dtype: torch.dtype = torch.float32, weights: str = "float32") -> Decoder:
     linear = NativeLinearFactory(2, weights=weights)
     return load_decoder(open_checkpoint(tiny_model(model)), dtype=dtype, device=CPU, linear=linear)
-
-
-@pytest.fixture(params=["generic", "avx2", "avx512", "avx512bf16", "amxbf16"])
-def level(request: pytest.FixtureRequest) -> Iterator[str]:
-    if request.param not in capabilities().available:
-        pytest.skip(f"this machine does not run {request.param}")
-    before = capabilities().max_isa
-    _native.set_max_isa(request.param)
-    yield request.param
-    _native.set_max_isa(before)
 
 
 def make_pool(model: Decoder, dtype: torch.dtype) -> tuple[KvPool, np.ndarray]:

@@ -65,7 +65,7 @@ void store(const float* from, std::int64_t n, ElementType type, void* to) {
 
 // Raises `most` to the greatest of [n]; returns whether all are finite.
 template <class V>
-DUALPACE_INLINE bool block_greatest(const float* x, std::int64_t n, float* most) {
+bool block_greatest(const float* x, std::int64_t n, float* most) {
     using F = typename V::F;
     F greatest[2] = {V::splat(*most), V::splat(*most)};
     // Stays zero for numbers; an infinity or what is no number makes it no number.

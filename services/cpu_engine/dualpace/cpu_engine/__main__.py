@@ -120,7 +120,7 @@ def _run(
         settle_pins()
         gateways = EngineServer(io, facts, inbox.put)
         device = HandoffServer(io, arena.generation, inbox.put)
-        step = _step(cores, decoder, arena, backend.attention)
+        step = _step(settings, cores, decoder, arena, backend.attention)
         runner = HostRunner(step, arena, grammars, routing.borrower)
         engine = CpuEngine(
             scheduler=HostScheduler(_limits(settings, arena.geometry), routing.policy),
@@ -212,13 +212,20 @@ def _load(
     )
 
 
-def _step(cores: CorePlan, decoder: Decoder, arena: Arena, attention: PagedAttention) -> HostStep:
+def _step(
+    settings: CpuEngineSettings,
+    cores: CorePlan,
+    decoder: Decoder,
+    arena: Arena,
+    attention: PagedAttention,
+) -> HostStep:
     return host_step(
         decoder,
         arena_pool(arena),
         arena.block_tables,
         attention,
         num_threads=cores.num_threads,
+        screen_head=settings.head_screen == "auto",
     )
 
 

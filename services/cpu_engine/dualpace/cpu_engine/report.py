@@ -33,8 +33,11 @@ class HostReport:
     """Whether an iteration is one native call."""
     packed_bytes: Mapping[str, int]
     """Bytes of packed weights by format; empty: weights are torch's."""
+    head_screen_bytes: int
+    """Size of the output head's int16 form, by which greedy tokens are found; 0: there is none."""
     huge_page_bytes: int
-    """How many of them lie on huge pages."""
+    """How many of those and of these lie on huge pages."""
+
     num_threads: int
     affinities: tuple[tuple[int, ...], ...]
     """For each compute thread the processors that it may run on, read back; empty: not known."""
@@ -43,8 +46,10 @@ class HostReport:
 
     def lines(self) -> tuple[str, ...]:
         """Return what to log."""
+        screen = self.head_screen_bytes
+        screened = f"; greedy tokens by {screen / _MIB:.0f} MiB int16" if screen else ""
         packed = ", ".join(f"{n / _MIB:.0f} MiB {name}" for name, n in self.packed_bytes.items())
-        total = sum(self.packed_bytes.values())
+        total = sum(self.packed_bytes.values()) + self.head_screen_bytes
         huge = f"; {self.huge_page_bytes / total:.0%} on huge pages" if total else ""
         cpus = "; ".join(_cpu_text(cpus) for cpus in self.affinities)
         tiles = f"; on tiles: {', '.join(self.tile_work)}" if self.tile_work else ""
@@ -52,7 +57,7 @@ class HostReport:
         form = "one native call an iteration" if self.native_step else "stage by stage"
         return (
             f"kernels: {kernels}; {form}{tiles}",
-            f"weights: {packed or 'in torch'}{huge}",
+            f"weights: {packed or 'in torch'}{huge}{screened}",
             f"compute threads: {self.num_threads} on CPUs {cpus or 'unknown'} ({self.pinning})",
         )
 
@@ -68,6 +73,7 @@ class HostReport:
             "compute_threads": self.num_threads,
             "pinned_threads": sum(len(cpus) == 1 for cpus in self.affinities),
             "packed_huge_page_bytes": self.huge_page_bytes,
+            "head_screen_bytes": self.head_screen_bytes,
             **{f"packed_{name}_bytes": size for name, size in self.packed_bytes.items()},
         }
 
@@ -99,6 +105,7 @@ def host_report(
         tile_work=tile_work(isa, decoder, packed),
         native_step=not isinstance(step, StagedStep),
         packed_bytes=packed,
+        head_screen_bytes=getattr(step, "screen_bytes", 0),
         huge_page_bytes=huge,
         num_threads=cores.num_threads,
         affinities=tuple(tuple(cpus) for cpus in affinities),

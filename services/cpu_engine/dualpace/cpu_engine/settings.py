@@ -31,6 +31,12 @@ class CpuEngineSettings(ServiceSettings):
         "Inputs that share a scale where weights are int8, a multiple of 16; 0: all of an output.",
         default=0,
     )
+    head_screen: str = setting(
+        "Finding greedy tokens by the output head in int16 (half of its size in float32 once more),"
+        " with the same outcome: auto, where that is faster; off.",
+        default="auto",
+        choices=("auto", "off"),
+    )
     backend: str = setting(
         "What multiplies and attends: the native kernels, or intel-extension-for-pytorch 2.8 beside"
         " torch 2.8, which has reached its end of life.",

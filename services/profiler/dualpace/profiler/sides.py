@@ -100,7 +100,8 @@ class _Loading:
         if not host:
             return side, knots
         tables = np.zeros((max(knots.rows), pool.num_blocks), np.int32)
-        step = host_step(decoder, pool, tables, attention, num_threads=threads)
+        # The head is timed as those need it who want logits.
+        step = host_step(decoder, pool, tables, attention, num_threads=threads, screen_head=False)
         if step.seconds() is None:
             return side, knots
         return replace(side, step=step, step_tables=tables), knots
