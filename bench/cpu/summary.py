@@ -9,15 +9,14 @@ from cpu.cells import Cell, Timing
 from cpu.engines import OURS
 from cpu.limits import Limits, least_step_ms, most_tokens_per_s
 from cpu.store import Store
-from cpu.targets import Most, Target, reached
+from cpu.targets import Most, Target, ratio_of, reached
 
 from dualpace.checkpoint import ModelConfig
 
 
-def median_speed(timings: list[Timing]) -> float:
-    """Return the median over all repeats of all rounds."""
-    speeds: list[float] = [speed for timing in timings for speed in timing.tokens_per_s]
-    return statistics.median(speeds)
+def speeds_of(timings: list[Timing]) -> list[float]:
+    """Return the median of each round's repeats."""
+    return [statistics.median(timing.tokens_per_s) for timing in timings]
 
 
 def median_limits(limits: list[Limits]) -> Limits:
@@ -38,8 +37,10 @@ def rows_of(store: Store, config: ModelConfig) -> list[dict[str, Any]]:
 
 def _row(store: Store, config: ModelConfig, format_: str, cell: Cell) -> dict[str, Any]:
     timings = {e: t for (e, f, c), t in store.timings.items() if (f, c) == (format_, cell)}
-    speeds = {engine: median_speed(found) for engine, found in timings.items()}
-    best = max(speeds.keys() - {OURS}, key=lambda engine: speeds[engine], default=None)
+    rounds = {engine: speeds_of(found) for engine, found in timings.items()}
+    speeds = {engine: statistics.median(found) for engine, found in rounds.items()}
+    ratios = {engine: ratio_of(rounds[OURS], found) for engine, found in rounds.items()}
+    best = min(ratios.keys() - {OURS}, key=lambda engine: ratios[engine], default=None)
     reach = best and bound_of(store, config)(format_, cell) / speeds[best]
     return {
         "format": format_,
@@ -48,7 +49,7 @@ def _row(store: Store, config: ModelConfig, format_: str, cell: Cell) -> dict[st
         "rounds": {engine: len(found) for engine, found in timings.items()},
         "avx512_seen": [e for e, found in timings.items() if any(t.avx512 for t in found)],
         "best_peer": best,
-        "ratio": round(speeds[OURS] / speeds[best], 2) if best else None,
+        "ratio": round(ratios[best], 2) if best else None,
         "reach": round(reach, 2) if reach else None,
         "share_of_limit": shares_of_limits(store, config, format_, cell),
     }
@@ -69,7 +70,7 @@ def bound_of(store: Store, config: ModelConfig) -> Most:
 
 def targets_of(store: Store, config: ModelConfig) -> list[Target]:
     """Return the targets that the store says something about."""
-    speeds = {key: median_speed(timings) for key, timings in store.timings.items()}
+    speeds = {key: speeds_of(timings) for key, timings in store.timings.items()}
     return reached(speeds, bound_of(store, config))
 
 

@@ -1,13 +1,16 @@
 """What this engine sets out to reach against its peers, and whether measured speeds do. Pure."""
 
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cpu.cells import Cell
 from cpu.engines import OURS
 
-Speeds = Mapping[tuple[str, str, Cell], float]
-"""Tokens per second by engine, format and cell."""
+Rounds = Sequence[float]
+"""Tokens per second of each round, in order."""
+Speeds = Mapping[tuple[str, str, Cell], Rounds]
+"""By engine, format and cell."""
 Most = Callable[[str, Cell], float]
 """Tokens per second that the machine's limits allow this engine, by format and cell."""
 
@@ -49,14 +52,11 @@ class Target:
     peer: str
     """The engine and format that it is held against."""
     peer_speed: float
+    ratio: float
+    """Ours to the peer's, see `ratio_of`."""
     wanted: float
     most: float
     """Tokens per second that the machine's limits allow us."""
-
-    @property
-    def ratio(self) -> float:
-        """Ours to the peer's."""
-        return self.ours / self.peer_speed
 
     @property
     def met(self) -> bool:
@@ -69,6 +69,17 @@ class Target:
         return self.most / self.peer_speed
 
 
+def ratio_of(ours: Rounds, theirs: Rounds) -> float:
+    """Return how many times as fast ours is.
+
+    The median over the rounds, where both took part in the same number of them: what differs from
+    round to round, as the machine's bandwidth does, differs for both. Else of their medians.
+    """
+    if len(ours) == len(theirs):
+        return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+    return statistics.median(ours) / statistics.median(theirs)
+
+
 def reached(speeds: Speeds, most: Most) -> list[Target]:
     """Return every target that these speeds say something about."""
     cells = dict.fromkeys(cell for _, _, cell in speeds)
@@ -78,8 +89,8 @@ def reached(speeds: Speeds, most: Most) -> list[Target]:
 
 def _compare(speeds: Speeds, most: Most, rule: Rule, cell: Cell) -> Target | None:
     peers = {
-        f"{engine} {format_}": speed
-        for (engine, format_, at), speed in speeds.items()
+        f"{engine} {format_}": rounds
+        for (engine, format_, at), rounds in speeds.items()
         if at == cell
         and engine != OURS
         and engine == (rule.peer or engine)
@@ -88,14 +99,16 @@ def _compare(speeds: Speeds, most: Most, rule: Rule, cell: Cell) -> Target | Non
     ours = speeds.get((OURS, rule.format, cell))
     if ours is None or not peers or not rule.least_batch <= cell.batch <= rule.most_batch:
         return None
-    best = max(peers, key=lambda peer: peers[peer])
+    ratios = {peer: ratio_of(ours, rounds) for peer, rounds in peers.items()}
+    best = min(ratios, key=lambda peer: ratios[peer])
     return Target(
         name=rule.name,
         batch=cell.batch,
         context=cell.context,
-        ours=ours,
+        ours=statistics.median(ours),
         peer=best,
-        peer_speed=peers[best],
+        peer_speed=statistics.median(peers[best]),
+        ratio=ratios[best],
         wanted=rule.wanted,
         most=most(rule.format, cell),
     )

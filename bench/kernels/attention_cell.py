@@ -106,39 +106,59 @@ def make_pool(cell: Cell, pool_bytes: int) -> torch.Tensor:
     return pool
 
 
+class Attention:
+    """One cell, ready to be timed."""
+
+    def __init__(self, cell: Cell, pool_bytes: int) -> None:
+        self.pool = make_pool(cell, pool_bytes)
+        self._cell = cell
+        self._query = torch.randn(cell.batch, int(cell.heads.split("/")[0]), cell.head_dim)
+        self._tables = cell.block_tables()
+        self._rows = torch.arange(cell.batch, dtype=torch.int32)
+        self._lengths = torch.full((cell.batch,), cell.context, dtype=torch.int32)
+        self._out = torch.empty_like(self._query)
+        self.call_seconds()  # starts the threads and touches every page
+
+    def call_seconds(self) -> float:
+        """Return the mean time of a call, of one pass over all layers."""
+        cell = self._cell
+        start = time.perf_counter()
+        for kv in self.pool:
+            paged_attention_decode(
+                self._query,
+                kv,
+                self._tables,
+                self._rows,
+                self._lengths,
+                self._out,
+                scale=cell.head_dim**-0.5,
+                num_threads=cell.threads,
+                isa=cell.isa,
+            )
+        return (time.perf_counter() - start) / len(self.pool)
+
+
 def measure(cell: Cell, pool_bytes: int, repeats: int) -> Result:
     """Time one cell: each repeat is one pass over all layers, then each limit once."""
-    pool = make_pool(cell, pool_bytes)
+    attention = Attention(cell, pool_bytes)
+    pool = attention.pool
     words = pool.view(-1).view(torch.int64)
-    query = torch.randn(cell.batch, int(cell.heads.split("/")[0]), cell.head_dim)
-    tables = cell.block_tables()
-    rows = torch.arange(cell.batch, dtype=torch.int32)
-    lengths = torch.full((cell.batch,), cell.context, dtype=torch.int32)
-    out = torch.empty_like(query)
-    options = {"scale": cell.head_dim**-0.5, "num_threads": cell.threads}
-
-    def attend() -> None:
-        for kv in pool:
-            paged_attention_decode(query, kv, tables, rows, lengths, out, isa=cell.isa, **options)
 
     def multiply() -> int:
         return attention_multiply_adds(
             PEAK_STEPS, like=pool, group=cell.group, num_threads=cell.threads, isa=cell.isa
         )
 
-    passes, reads, rates = [], [], []
-    attend()  # starts the threads and touches every page
+    calls, reads, rates = [], [], []
     for _ in range(repeats):
-        start = time.perf_counter()
-        attend()
+        calls.append(attention.call_seconds())
         attended = time.perf_counter()
         stream_read(words, num_threads=cell.threads)
         read = time.perf_counter()
         elements = multiply()
         rates.append(elements / (time.perf_counter() - read))
-        passes.append(attended - start)
         reads.append(read - attended)
-    call = statistics.median(passes) / pool.shape[0]
+    call = statistics.median(calls)
     element_size = pool.element_size()
     return Result(
         call_us=call * 1e6,

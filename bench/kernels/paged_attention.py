@@ -19,7 +19,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from attention_cell import DTYPES, Cell, Result, measure
+from attention_cell import DTYPES, Attention, Cell, Result, measure
 
 from dualpace.kernels import capabilities
 
@@ -150,13 +150,8 @@ def row_text(cell: Cell, result: Result) -> str:
 
 def growth(cell: Cell, arguments: argparse.Namespace) -> dict[str, Any]:
     """Time one shape over contexts and over batches; microseconds a call."""
-    size, repeats = arguments.pool_mib << 20, arguments.repeats
-
-    def time_of(changed: Cell) -> float:
-        return float(measure(changed, size, repeats).call_us)
-
-    contexts = {n: time_of(replace(cell, context=n)) for n in CONTEXTS}
-    batches = {n: time_of(replace(cell, batch=n)) for n in BATCHES}
+    contexts = times_in_turn({n: replace(cell, context=n) for n in CONTEXTS}, arguments)
+    batches = times_in_turn({n: replace(cell, batch=n) for n in BATCHES}, arguments)
     found = {"isa": cell.isa, "heads": cell.heads, "dtype": cell.dtype}
     curves = {
         "context": {"call_us": contexts, "off_line": worst_deviation(contexts)},
@@ -165,6 +160,19 @@ def growth(cell: Cell, arguments: argparse.Namespace) -> dict[str, Any]:
     for axis, curve in curves.items():
         print(f"{cell.isa} {cell.heads} {cell.dtype}: {axis} {curve}", flush=True)
     return found | curves
+
+
+def times_in_turn(cells: dict[int, Cell], arguments: argparse.Namespace) -> dict[int, float]:
+    """Return microseconds a call: the medians of passes of which each cell has one a round.
+
+    Bandwidth moves within seconds: cells that are timed one after the other meet different ones.
+    """
+    attentions = {n: Attention(cell, arguments.pool_mib << 20) for n, cell in cells.items()}
+    seconds: dict[int, list[float]] = {n: [] for n in cells}
+    for _ in range(3 * arguments.repeats):
+        for n, attention in attentions.items():
+            seconds[n].append(attention.call_seconds())
+    return {n: 1e6 * statistics.median(found) for n, found in seconds.items()}
 
 
 def worst_deviation(times: dict[int, float]) -> float:

@@ -9,7 +9,7 @@ from cpu.limits import Limits, most_tokens_per_s
 from cpu.session import SessionError
 from cpu.store import Store
 from cpu.summary import free_of_cap, limits_text, row_text, rows_of, target_record, target_text
-from cpu.targets import Speeds, reached
+from cpu.targets import Speeds, ratio_of, reached
 
 from dualpace.checkpoint import Family, LayerConfig, ModelConfig, RopeConfig
 
@@ -38,19 +38,19 @@ def tiny_config() -> ModelConfig:
 def test_each_target_is_held_against_the_fastest_peer_of_its_class() -> None:
     large, small = Cell(32, 128), Cell(1, 128)
     speeds = {
-        (OURS, "float32", large): 390.0,
-        ("openvino-genai", "float32", large): 300.0,
-        ("transformers", "float32", large): 100.0,
-        (OURS, "float32", small): 50.0,
-        ("llama.cpp", "float32", small): 49.0,
-        (OURS, "bfloat16", large): 500.0,
-        ("llama.cpp", "bfloat16", large): 200.0,
-        ("llama.cpp", "float16", large): 250.0,
-        ("openvino-genai", "float16", large): 400.0,
-        (OURS, "int8", large): 330.0,
-        ("openvino-genai", "int8", large): 300.0,
-        (OURS, "int8", small): 1.0,
-        ("openvino-genai", "int8", small): 300.0,
+        (OURS, "float32", large): (390.0,),
+        ("openvino-genai", "float32", large): (300.0,),
+        ("transformers", "float32", large): (100.0,),
+        (OURS, "float32", small): (50.0,),
+        ("llama.cpp", "float32", small): (49.0,),
+        (OURS, "bfloat16", large): (500.0,),
+        ("llama.cpp", "bfloat16", large): (200.0,),
+        ("llama.cpp", "float16", large): (250.0,),
+        ("openvino-genai", "float16", large): (400.0,),
+        (OURS, "int8", large): (330.0,),
+        ("openvino-genai", "int8", large): (300.0,),
+        (OURS, "int8", small): (1.0,),
+        ("openvino-genai", "int8", small): (300.0,),
     }
     targets = reached(speeds, lambda _format, _cell: 600.0)
     found = {(t.name, t.batch): (t.peer, round(t.ratio, 2), t.met) for t in targets}
@@ -63,17 +63,35 @@ def test_each_target_is_held_against_the_fastest_peer_of_its_class() -> None:
     }
 
 
+def test_rounds_are_held_against_each_other_one_by_one() -> None:
+    """The machine was three times as fast in the second: that says nothing of either engine."""
+    assert ratio_of((10.0, 33.0, 11.0), (10.0, 30.0, 10.0)) == pytest.approx(1.1)
+    assert ratio_of((10.0, 12.0), (5.0, 30.0, 10.0)) == pytest.approx(1.1)
+    cell = Cell(32, 128)
+    (target,) = reached(
+        {
+            (OURS, "float32", cell): (10.0, 40.0, 11.0),
+            ("vllm", "float32", cell): (9.0, 36.0, 10.0),
+            ("ctranslate2", "float32", cell): (1.0, 1.0, 1.0),
+        },
+        lambda _format, _cell: 20.0,
+    )
+    assert target.peer == "vllm float32"
+    assert target.ratio == pytest.approx(10 / 9)
+    assert (target.ours, target.peer_speed, target.reach) == (11.0, 10.0, 2.0)
+
+
 def test_nothing_is_claimed_without_both_figures() -> None:
     cell = Cell(32, 128)
-    ours: Speeds = {(OURS, "float32", cell): 1.0}
-    theirs: Speeds = {("vllm", "float32", cell): 1.0, ("vllm", "int8", cell): 1.0}
+    ours: Speeds = {(OURS, "float32", cell): (1.0,)}
+    theirs: Speeds = {("vllm", "float32", cell): (1.0,), ("vllm", "int8", cell): (1.0,)}
     assert reached(ours, lambda _format, _cell: 1.0) == []
     assert reached(theirs, lambda _format, _cell: 1.0) == []
 
 
 def test_a_target_says_what_the_limits_of_our_format_allow_against_that_peer() -> None:
     cell = Cell(32, 128)
-    speeds = {(OURS, "bfloat16", cell): 100.0, ("openvino-genai", "float16", cell): 200.0}
+    speeds = {(OURS, "bfloat16", cell): (100.0,), ("openvino-genai", "float16", cell): (200.0,)}
     most = {("bfloat16", cell): 500.0}
     (target,) = reached(speeds, lambda format_, at: most[format_, at])
     assert target.reach == pytest.approx(2.5)
