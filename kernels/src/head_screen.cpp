@@ -135,13 +135,12 @@ GreatestLogit HeadScreen::greatest(const float* x, const QuantisedRows& quantise
                                    &greatest[blocks]);
         ++blocks;
     }
-    // Weights are finite: where an approximate logit is not, the row is not.
-    if (!finite) return {0, false};
     const RowNorms norms = norms_of(x, quantised, matrix.inputs);
     const auto end = greatest.begin() + static_cast<std::ptrdiff_t>(blocks);
     const double most = *std::max_element(greatest.begin(), end);
     const double error = largest_error(norms, weight_norm_, weight_scale_, matrix.inputs);
-    const bool sure = weight_norm_ * norms.x < kSurelyFinite;
+    // Else everything is computed in full: the row is not finite, or almost is not.
+    const bool sure = finite && weight_norm_ * norms.x < kSurelyFinite;
     const double least = sure ? most - 2.0 * error : -kInfinity;
     Search search(head_, x, kernels);
     for (std::size_t b = 0; b < blocks; ++b) {
@@ -151,7 +150,7 @@ GreatestLogit HeadScreen::greatest(const float* x, const QuantisedRows& quantise
         for (std::int64_t first = begin; first < stop; first += kPanelOutputs) {
             const float* const from = approximate + first;
             const float* const to = from + std::min(kPanelOutputs, stop - first);
-            if (*std::max_element(from, to) >= least) search.look_at(first / kPanelOutputs);
+            if (!(*std::max_element(from, to) < least)) search.look_at(first / kPanelOutputs);
         }
     }
     return search.result();
