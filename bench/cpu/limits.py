@@ -67,12 +67,12 @@ def measure_limits(num_threads: int, repeats: int = 5) -> Limits:
     )
 
 
-def best_limits(several: Sequence[Limits]) -> Limits:
-    """Return the highest of each limit; `several` has one or more, of the same instruction set."""
+def combined(several: Sequence[Limits], of: Callable[[list[float]], float]) -> Limits:
+    """Return what `of` makes of each limit; `several` has one or more, of one instruction set."""
     values: dict[str, float | None] = {}
     for name in (field.name for field in fields(Limits)):
         known = [value for one in several if (value := getattr(one, name)) is not None]
-        values[name] = max(known, default=None)
+        values[name] = of(known) if known else None
     return Limits(**values)  # type: ignore[arg-type]
 
 

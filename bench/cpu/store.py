@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cpu.cells import Cell, Timing
-from cpu.limits import Limits, best_limits
+from cpu.limits import Limits, combined
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Store:
         """
         moments = self.moments[engine, format_, cell]
         beside = (self.limits[max(0, moment - 1) : moment + 1] for moment in moments)
-        return [best_limits(limits) for limits in beside if limits]
+        return [combined(limits, max) for limits in beside if limits]
 
     def _append(self, line: dict[str, Any]) -> None:
         self._take(line)

@@ -7,7 +7,7 @@ from typing import Any
 
 from cpu.cells import Cell, Timing
 from cpu.engines import OURS
-from cpu.limits import Limits, least_step_ms, most_tokens_per_s
+from cpu.limits import Limits, combined, least_step_ms, most_tokens_per_s
 from cpu.store import Store
 from cpu.targets import Most, Target, ratio_of, reached
 
@@ -17,15 +17,6 @@ from dualpace.checkpoint import ModelConfig
 def speeds_of(timings: list[Timing]) -> list[float]:
     """Return the median of each round's repeats."""
     return [statistics.median(timing.tokens_per_s) for timing in timings]
-
-
-def median_limits(limits: list[Limits]) -> Limits:
-    """Return the medians over the moments at which limits were measured."""
-    values = {}
-    for name in (field.name for field in fields(Limits)):
-        known = [value for value in (getattr(one, name) for one in limits) if value is not None]
-        values[name] = statistics.median(known) if known else None
-    return Limits(**values)  # type: ignore[arg-type]
 
 
 def rows_of(store: Store, config: ModelConfig) -> list[dict[str, Any]]:
@@ -62,7 +53,7 @@ def bound_of(store: Store, config: ModelConfig) -> Most:
     """
 
     def most(format_: str, cell: Cell) -> float:
-        limits = median_limits(store.limits_around(OURS, format_, cell))
+        limits = combined(store.limits_around(OURS, format_, cell), statistics.median)
         return most_tokens_per_s(config, limits, **asdict(cell), format_=format_)
 
     return most
@@ -82,7 +73,7 @@ def shares_of_limits(
     stages = [t.stage_ms for t in timings if t.stage_ms is not None]
     if not stages:
         return {}
-    limits = median_limits(store.limits_around(OURS, format_, cell))
+    limits = combined(store.limits_around(OURS, format_, cell), statistics.median)
     least = least_step_ms(config, limits, **asdict(cell), format_=format_)
     products = statistics.median(
         s["pre_attention"] + s["post_attention"] + s["head"] for s in stages

@@ -82,6 +82,7 @@ class Interrupted:
         )
         self.happens: Callable[[], None] = lambda: None
         self.boundaries = 0
+        self._model = way.model
         self._computing = False
         drain = self.node.cpu_inbox.drain
         execute = self.node.cpu._runner.execute
@@ -103,6 +104,12 @@ class Interrupted:
 
         monkeypatch.setattr(self.node.cpu_inbox, "drain", interrupting_drain)
         monkeypatch.setattr(self.node.cpu._runner, "execute", watched_execute)
+
+    def begin_two(self) -> None:
+        """Have the host decode requests 0 and 1, of 24 tokens each."""
+        for request_id, prompt in enumerate(tiny_prompts(self._model)[:2]):
+            self.node.submit(request_id, prompt.token_ids, 24)
+        self.node.run(until=lambda: self.node.host_scheduler.num_running == 2)
 
     def run(self) -> None:
         """Run to the end; nothing is held then."""
@@ -200,10 +207,7 @@ def test_what_was_asked_before_an_iteration_is_answered_before_its_end(
     way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     it = Interrupted(way, tmp_path, monkeypatch)
-    prompts = tiny_prompts(way.model)[:2]
-    for request_id, prompt in enumerate(prompts):
-        it.node.submit(request_id, prompt.token_ids, 24)
-    it.node.run(until=lambda: it.node.host_scheduler.num_running == 2)
+    it.begin_two()
     answered: list[object] = []
 
     def look() -> None:
@@ -254,10 +258,7 @@ def test_what_is_being_computed_is_cancelled_when_its_iteration_ends(
     leaving: bool, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     it = Interrupted(way, tmp_path, monkeypatch)
-    prompts = tiny_prompts(way.model)[:2]
-    for request_id, prompt in enumerate(prompts):
-        it.node.submit(request_id, prompt.token_ids, 24)
-    it.node.run(until=lambda: it.node.host_scheduler.num_running == 2)
+    it.begin_two()
 
     def cancel() -> None:
         it.happens = lambda: None
