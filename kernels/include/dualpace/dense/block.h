@@ -96,18 +96,19 @@ DUALPACE_INLINE void fetch_step(const Block<M>& block, const typename M::Weight*
 template <class V, class M, int kRows, int kPanels, bool kFetch>
 void multiply_block(const Block<M>& block) {
     constexpr std::int64_t kElements = M::kInputs * kPanelOutputs;
-    typename V::F sums[kRows][kBlockVectors<V, kPanels>];
+    constexpr int kVectors = kBlockVectors<V, kPanels>;
+    typename V::F sums[kRows][kVectors];
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-        for (int v = 0; v < kBlockVectors<V, kPanels>; ++v) sums[r][v] = V::zero();
+        for (int v = 0; v < kVectors; ++v) sums[r][v] = V::zero();
     }
     const auto* weights = block.weights;
     const auto* const end = weights + block.inputs * kPanelOutputs;
     const char* x = reinterpret_cast<const char*>(block.x);
     const std::int64_t row_bytes = block.x_stride * std::int64_t{sizeof(typename M::X)};
     const auto* upcoming = block.upcoming;
-    for (; weights < end; weights += kElements) {
+    const auto step = [&]() __attribute__((always_inline)) {
         if constexpr (kFetch) {
             fetch_step<kPanels>(block, upcoming);
             upcoming += block.fetch_step;
@@ -116,7 +117,15 @@ void multiply_block(const Block<M>& block) {
         if constexpr (M::kSteps == 2)
             multiply_step<V, M, kRows, kPanels, 1>(weights, block.panel_stride, x, row_bytes, sums);
         x += M::kInputs * sizeof(typename M::X);
+        weights += kElements;
+    };
+    // Two steps at a time where that leaves the compiler registers and gives the processor work.
+    constexpr bool kTwice = sizeof(typename M::Weight) == 4 && kPanels == 1 && kRows > 4;
+    while (kTwice && end - weights >= 2 * kElements) {
+        step();
+        step();
     }
+    while (weights < end) step();
     finish_block<V, M, kRows, kPanels>(block, sums);
 }
 
