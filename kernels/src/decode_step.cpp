@@ -24,19 +24,19 @@ void widen_row(const void* from, std::int64_t row, std::int64_t n, float scale, 
 }  // namespace
 
 DecodeStep::DecodeStep(const HostDecoder& decoder, const std::vector<std::int64_t>& windows,
-                       const StepArgs& args, StepMemory& memory, bool rounding, int num_threads,
-                       Isa isa)
+                       const StepArgs& args, float* hidden, StepMemory& memory,
+                       const StepWay& way)
     : decoder_(decoder),
       shape_(decoder.shape()),
       args_(args),
-      dense_(dense_kernels(isa)),
-      span_(span_kernels(isa)),
-      num_threads_(num_threads),
-      rounding_(rounding),
+      dense_(dense_kernels(way.isa)),
+      span_(span_kernels(way.isa)),
+      num_threads_(way.num_threads),
+      rounding_(way.rounding),
       windows_(windows),
+      hidden_(hidden),
       memory_(memory) {
     const std::int64_t batch = args.batch;
-    hidden_ = memory.hidden.reserve(args.capacity * shape_.hidden);
     normed_ = memory.normed.reserve(batch * shape_.hidden);
     projected_ = memory.projected.reserve(batch * shape_.hidden);
     qkv_ = memory.qkv.reserve(batch * shape_.qkv_size());

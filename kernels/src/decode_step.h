@@ -12,17 +12,15 @@ namespace dualpace {
 // Prepared by one thread, then shared by all. Every stage ends when the whole team has ended it.
 class DecodeStep {
   public:
+    // `hidden` [batch, hidden]: all that one layer leaves for the next.
     DecodeStep(const HostDecoder& decoder, const std::vector<std::int64_t>& windows,
-               const StepArgs& args, StepMemory& memory, bool rounding, int num_threads, Isa isa);
+               const StepArgs& args, float* hidden, StepMemory& memory, const StepWay& way);
 
     void embed(const Team& team) const;
     void pre_attention(std::int64_t layer, const Team& team) const;
     void attention(std::int64_t layer, const Team& team) const;
     void post_attention(std::int64_t layer, const Team& team) const;
     void head(const Team& team) const;
-
-    // [capacity, hidden]: all that one layer leaves for the next.
-    float* hidden() const { return hidden_; }
 
   private:
     void prepare_attention(const std::vector<std::int64_t>& windows, StepMemory& memory);
@@ -50,7 +48,7 @@ class DecodeStep {
     const int num_threads_;
     const bool rounding_;
     const std::vector<std::int64_t>& windows_;
-    float* hidden_;     // [batch, hidden]
+    float* const hidden_;  // [batch, hidden]
     float* normed_;     // [batch, hidden]
     float* qkv_;        // [batch, qkv_size]
     float* query_;      // [batch, query_size]

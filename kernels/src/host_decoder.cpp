@@ -1,11 +1,12 @@
 #include "dualpace/host_decoder.h"
 
 #include <algorithm>
-#include <atomic>
+#include <array>
 #include <chrono>
 #include <stdexcept>
 #include <string>
 
+#include "course.h"
 #include "decode_step.h"
 
 namespace dualpace {
@@ -77,13 +78,44 @@ class Stopwatch {
     Clock::time_point last_;
 };
 
-void run_layer(const DecodeStep& step, std::int64_t layer, const Team& team, Stopwatch& watch) {
+// Calls attended() between attention and what follows.
+template <class Attended>
+void run_layer(const DecodeStep& step, std::int64_t layer, const Team& team, Stopwatch& watch,
+               const Attended& attended) {
     step.pre_attention(layer, team);
     watch.stage_ends(Stage::kPreAttention);
     step.attention(layer, team);
     watch.stage_ends(Stage::kAttention);
+    attended();
     step.post_attention(layer, team);
     watch.stage_ends(Stage::kPostAttention);
+}
+
+// Of two groups' threads, those of the first.
+int leading_threads(int num_threads) { return (num_threads + 1) / 2; }
+
+// What a layer takes for one row, in multiply-adds. An element of keys and values takes about as
+// long as a dozen of those.
+double row_cost(const DecoderShape& shape, std::int64_t length) {
+    constexpr std::int64_t kElement = 12;
+    const std::int64_t weights =
+        shape.hidden * (shape.qkv_size() + shape.query_size() + 3 * shape.inner);
+    return static_cast<double>(weights + kElement * 2 * shape.kv_heads * shape.head_dim * length);
+}
+
+// Rows [begin, end) of a step.
+StepArgs part_of(const StepArgs& all, std::int64_t begin, std::int64_t end, std::int64_t vocab) {
+    StepArgs part = all;
+    part.token_ids += begin;
+    part.rows += begin;
+    part.lengths += begin;
+    part.batch = part.capacity = end - begin;
+    if (part.wanted != nullptr) part.wanted += begin;
+    part.wanted_rows = std::clamp<std::int64_t>(all.wanted_rows - begin, 0, part.batch);
+    part.logits += begin * vocab;
+    part.best += begin;
+    part.finite += begin;
+    return part;
 }
 
 }  // namespace
@@ -134,63 +166,99 @@ void HostDecoder::check_step(const StepArgs& args) const {
     }
 }
 
+// One or two groups of a step's rows, that take about as long for their threads.
+std::vector<StepArgs> HostDecoder::groups_of(const StepArgs& all, const StepWay& way) const {
+    const bool apart = way.rows_apart > 0 && all.batch >= way.rows_apart && way.num_threads > 1;
+    if (!apart || all.batch < 2) return {all};
+    const auto cost = [&](std::int64_t row) { return row_cost(shape_, all.lengths[row]); };
+    double left = 0.0;
+    for (std::int64_t row = 0; row < all.batch; ++row) left += cost(row);
+    left *= static_cast<double>(leading_threads(way.num_threads)) / way.num_threads;
+    left -= cost(0);
+    std::int64_t rows = 1;
+    while (rows + 1 < all.batch && left > 0.5 * cost(rows)) left -= cost(rows++);
+    return {part_of(all, 0, rows, shape_.vocab), part_of(all, rows, all.batch, shape_.vocab)};
+}
+
 // Goes through layers from `first` on, until somebody comes, or to the end of the step. Returns the
 // first layer that is still to come.
-std::int64_t HostDecoder::go_on(const DecodeStep& step, std::int64_t first, const Way& way,
-                                const Interruption& interruption, StepRows& newcomers) {
-    std::atomic<std::int64_t> last{num_layers()};
-    run_team(way.num_threads, [&](const Team& team) {
-        Stopwatch watch(team.index == 0 ? &seconds_ : nullptr);
+std::int64_t HostDecoder::go_on(const StepArgs& all, float* hidden, std::int64_t first,
+                                const StepWay& way, const Interruption& interruption,
+                                StepRows& newcomers) {
+    const std::vector<StepArgs> groups = groups_of(all, way);
+    std::deque<DecodeStep> steps;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+        StepWay own = way;
+        const int leading = leading_threads(way.num_threads);
+        if (groups.size() > 1) own.num_threads = g == 0 ? leading : way.num_threads - leading;
+        steps.emplace_back(*this, windows_, groups[g], hidden, memories_[g], own);
+        hidden += groups[g].batch * shape_.hidden;
+    }
+    Course course(first, num_layers());
+    std::array<bool, kMostGroups> goes_on{};
+    const auto run_group = [&](std::size_t group, const Team& team, StageSeconds* seconds) {
+        const DecodeStep& step = steps[group];
+        const bool leads = team.index == 0;
+        if (leads && group != 0) course.give_lead();
+        Stopwatch watch(seconds);
         if (first == 0) {
             step.embed(team);
             watch.stage_ends(Stage::kEmbed);
         }
-        for (std::int64_t layer = first; layer < num_layers(); ++layer) {
-            if (team.index == 0) {
-                newcomers = interruption.poll(layer + 1);
-                // Others read this behind the end of a stage of this layer.
-                if (newcomers.count() != 0) last.store(layer, std::memory_order_relaxed);
-            }
-            run_layer(step, layer, team, watch);
-            if (last.load(std::memory_order_relaxed) == layer) return;
+        for (std::int64_t layer = first;; ++layer) {
+            if (leads) goes_on[group] = course.begin(group, layer);
+            team.wait();
+            if (!goes_on[group]) return;
+            if (leads && group == 0) append(course.poll(interruption), newcomers);
+            if (layer == num_layers()) break;
+            run_layer(step, layer, team, watch, [&] {
+                if (leads && group == 0 && layer == first) course.take_lead();
+            });
         }
-        if (team.index == 0) interruption.poll(kTooLate);
         step.head(team);
         watch.stage_ends(Stage::kHead);
+    };
+    std::array<MeetingPoint, kMostGroups> meetings;
+    run_team(way.num_threads, [&](const Team& team) {
+        StageSeconds* const seconds = team.index == 0 ? &seconds_ : nullptr;
+        if (groups.size() == 1) return run_group(0, team, seconds);
+        const int leading = leading_threads(team.count);
+        if (team.index < leading) run_group(0, {team.index, leading, &meetings[0]}, seconds);
+        if (team.count == 1) return run_group(1, {0, 1, &meetings[1]}, seconds);
+        if (team.index >= leading)
+            run_group(1, {team.index - leading, team.count - leading, &meetings[1]}, nullptr);
     });
-    return std::min(last.load(std::memory_order_relaxed) + 1, num_layers());
+    return course.stop();
 }
 
 // The first layers of those who join; leaves what comes out in `hidden`, [batch, hidden].
-void HostDecoder::catch_up(const StepArgs& args, std::int64_t layers, const Way& way,
+void HostDecoder::catch_up(const StepArgs& args, std::int64_t layers, const StepWay& way,
                            float* hidden) {
-    const DecodeStep step(*this, windows_, args, newcomers_memory_, way.rounding, way.num_threads,
-                          way.isa);
+    const DecodeStep step(*this, windows_, args, hidden, newcomers_memory_, way);
     run_team(way.num_threads, [&](const Team& team) {
         Stopwatch watch(team.index == 0 ? &seconds_ : nullptr);
         step.embed(team);
         watch.stage_ends(Stage::kEmbed);
-        for (std::int64_t layer = 0; layer < layers; ++layer) run_layer(step, layer, team, watch);
+        for (std::int64_t layer = 0; layer < layers; ++layer)
+            run_layer(step, layer, team, watch, [] {});
     });
-    std::copy_n(step.hidden(), args.batch * shape_.hidden, hidden);
 }
 
-std::int64_t HostDecoder::step(const StepArgs& args, bool rounding, int num_threads, Isa isa,
+std::int64_t HostDecoder::step(const StepArgs& args, const StepWay& way,
                                const Interruption& interruption) {
     check_step(args);
     if (args.batch == 0) return 0;
-    const Way way{rounding, num_threads, isa};
+    float* const hidden = hidden_.reserve(args.capacity * shape_.hidden);
     StepArgs all = args;
     StepRows everybody;
     std::int64_t layer = 0;
     for (;;) {
-        const DecodeStep step(*this, windows_, all, memory_, rounding, num_threads, isa);
         StepRows newcomers;
-        layer = go_on(step, layer, way, interruption, newcomers);
+        layer = go_on(all, hidden, layer, way, interruption, newcomers);
         if (newcomers.count() == 0) return all.batch;
         const StepArgs joining = only(newcomers, args);
         check_step(joining);
-        catch_up(joining, layer, way, step.hidden() + all.batch * shape_.hidden);
+        catch_up(joining, layer, way, hidden + all.batch * shape_.hidden);
         if (everybody.count() == 0) everybody = copied(args);
         append(newcomers, everybody);
         all = only(everybody, args);

@@ -145,6 +145,7 @@ class HostDecoder:
         rounding: bool,
         num_threads: int,
         isa: str | None,
+        rows_apart: int,
         flag: object | None,
         serve: object | None,
     ) -> int: ...

@@ -148,6 +148,7 @@ class HostDecoder:
         num_threads: int,
         rounding: bool = False,
         isa: str | None = None,
+        rows_apart: int = 0,
         flag: HostArray | None = None,
         serve: Callable[[int | None], StepRows | None] | None = None,
     ) -> int:
@@ -174,13 +175,16 @@ class HostDecoder:
             num_threads: See `paged_attention_decode`.
             rounding: See `PackedLinear.multiply` and `paged_attention_decode`.
             isa: See `paged_attention_decode`.
+            rows_apart: From so many rows on, two groups of them go through the layers each by
+                itself, with half of the threads, so that one reads keys and values while the other
+                multiplies; each reads all weights. 0: never. The outcome is the same.
             flag: [1] int32, looked at before each layer and before the head.
             serve: Called there, in the calling thread and with the interpreter lock, where the flag
-                is not zero; all threads wait. It must not touch what the step reads, nor call
-                `step`. It is told how many layers rows that join now have to catch up with, or None
-                if none can any more, and returns their token_ids, rows and lengths, or None. Those
-                layers are computed for them alone, and then they go on with the others. What it
-                raises is raised once the step is complete, and it is not called again in this step.
+                is not zero. It must not touch what the step reads, nor call `step`. It is told how
+                many layers rows that join now have to catch up with, or None if none can any more,
+                and returns their token_ids, rows and lengths, or None. Those layers are computed
+                for them alone, and then they go on with the others. What it raises is raised once
+                the step is complete, and it is not called again in this step.
 
         Returns the number of rows: the batch, then those who joined, in their order.
 
@@ -202,6 +206,7 @@ class HostDecoder:
             rounding=rounding,
             num_threads=num_threads,
             isa=isa,
+            rows_apart=rows_apart,
             flag=flag,
             serve=serve,
         )

@@ -103,26 +103,39 @@ using StageSeconds = std::array<double, kNumStages>;
 inline constexpr std::int64_t kTooLate = -1;
 
 // What a caller wants to do in the middle of a step. Looked at before each layer and before the
-// head, by the thread that called; `serve` runs in it while the others wait. It must not throw, nor
-// touch what the step reads. It is told how many layers those who join now have to catch up with,
+// head, by the thread that called; `serve` runs in it. It must not throw, nor touch what the step
+// reads. It is told how many layers those who join now have to catch up with,
 // or kTooLate, and returns those who do; no more than there is capacity for.
 struct Interruption {
     const std::int32_t* flag = nullptr;  // not zero: call `serve`. Null: never
     std::function<StepRows(std::int64_t behind)> serve;
 
-    StepRows poll(std::int64_t behind) const {
-        const bool asked = flag != nullptr && __atomic_load_n(flag, __ATOMIC_ACQUIRE) != 0;
-        return asked ? serve(behind) : StepRows{};
+    bool asked() const {
+        return flag != nullptr && __atomic_load_n(flag, __ATOMIC_ACQUIRE) != 0;
     }
 };
 
 // Rows of fp32 that are kept between steps.
 struct StepMemory {
-    Scratch hidden, normed, qkv, query, attended, inner, projected, prepared, attention;
+    Scratch normed, qkv, query, attended, inner, projected, prepared, attention;
     Scratch scores;                    // [batch, vocab], where some rows are wanted and some not
     std::vector<std::int64_t> order;   // of the head's rows: those that are wanted, then the others
     std::vector<AttentionPlan> plans;  // one for each distinct window
     std::deque<Ticket> tickets;        // one for each product of a step
+};
+
+// Groups of a step's rows that go through the layers each by itself, with its own threads.
+inline constexpr std::size_t kMostGroups = 2;
+
+// How a step is computed. What comes out does not depend on the threads and groups.
+struct StepWay {
+    bool rounding;  // see linear()
+    int num_threads;
+    Isa isa;
+    // From so many rows on, two groups of them go through the layers each by itself, with half of
+    // the threads: while one reads keys and values, the other multiplies. Each reads all weights.
+    // 0: never.
+    std::int64_t rows_apart;
 };
 
 class DecodeStep;
@@ -136,9 +149,8 @@ class HostDecoder {
     // Returns the rows of the step: the batch, then those who joined, in their order. They compute
     // alone the layers that the others have behind them, and go on with them. Throws
     // std::invalid_argument naming the argument, its value and what is allowed, before anything is
-    // written, but for those who join, with whom the step ends there. With `rounding`, see
-    // linear(). Not for two threads at once.
-    std::int64_t step(const StepArgs& args, bool rounding, int num_threads, Isa isa,
+    // written, but for those who join, with whom the step ends there. Not for two threads at once.
+    std::int64_t step(const StepArgs& args, const StepWay& way,
                       const Interruption& interruption = {});
 
     const DecoderShape& shape() const { return shape_; }
@@ -149,22 +161,18 @@ class HostDecoder {
     const StageSeconds& stage_seconds() const { return seconds_; }
 
   private:
-    struct Way {
-        bool rounding;
-        int num_threads;
-        Isa isa;
-    };
-
     void check_step(const StepArgs& args) const;
-    std::int64_t go_on(const DecodeStep& step, std::int64_t first, const Way& way,
+    std::vector<StepArgs> groups_of(const StepArgs& all, const StepWay& way) const;
+    std::int64_t go_on(const StepArgs& all, float* hidden, std::int64_t first, const StepWay& way,
                        const Interruption& interruption, StepRows& newcomers);
-    void catch_up(const StepArgs& args, std::int64_t layers, const Way& way, float* hidden);
+    void catch_up(const StepArgs& args, std::int64_t layers, const StepWay& way, float* hidden);
 
     DecoderShape shape_;
     DecoderEnds ends_;
     std::vector<DecoderLayer> layers_;
     std::vector<std::int64_t> windows_;  // distinct
-    StepMemory memory_;
+    Scratch hidden_;  // [capacity, hidden]: all that one layer leaves for the next
+    std::array<StepMemory, kMostGroups> memories_;
     StepMemory newcomers_memory_;
     StageSeconds seconds_{};
 };

@@ -155,10 +155,12 @@ def host_step(
     *,
     num_threads: int,
     screen_head: bool = True,
+    rows_apart: int | None = 0,
 ) -> HostStep:
     """Return the native step where the model has one, else the stages; says which it is, and why.
 
-    `block_tables` [tables, width] is read at every step. `screen_head`: see NativeStep.
+    `block_tables` [tables, width] is read at every step. `screen_head`, `rows_apart`: see
+    NativeStep.
     """
     try:
         from dualpace.models.native_step import NativeStep  # noqa: PLC0415
@@ -166,7 +168,14 @@ def host_step(
         log.warning("native kernels are not built (%s): decode steps run in torch", error)
         return StagedStep(decoder, pool, block_tables, attention)
     try:
-        return NativeStep(decoder, pool, block_tables, num_threads, screen_head=screen_head)
+        return NativeStep(
+            decoder,
+            pool,
+            block_tables,
+            num_threads,
+            screen_head=screen_head,
+            rows_apart=rows_apart,
+        )
     except UnsupportedModelError as error:
         log.info("decode steps run stage by stage: %s", error)
         return StagedStep(decoder, pool, block_tables, attention)

@@ -48,7 +48,7 @@ def native_decoder(decoder: Decoder, *, screening_threads: int = 0) -> HostDecod
         sizes,
         embedding=ends.embedding,
         final_norm=ends.final_norm.factor,
-        head=_packed(ends.output_head),
+        head=packed_of(ends.output_head),
         layers=[_layer(layer, layer.config, tables) for layer in decoder.layers],
         screening_threads=screening_threads,
     )
@@ -62,14 +62,14 @@ def _layer(layer: DecoderLayer, config: LayerConfig, tables: dict[int, Tensor]) 
     rope = tables.setdefault(id(layer.rope_table), layer.rope_table.float().contiguous())
     return HostLayer(
         input_norm=layer.input_norm.factor,
-        qkv=_packed(layer.qkv),
+        qkv=packed_of(layer.qkv),
         q_norm=_factor(layer.q_norm),
         k_norm=_factor(layer.k_norm),
-        output=_packed(layer.output),
+        output=packed_of(layer.output),
         output_norm=_factor(layer.output_norm),
         feed_forward_norm=layer.feed_forward_norm.factor,
-        gate_up=_packed(mlp.gate_up),
-        down=_packed(mlp.down),
+        gate_up=packed_of(mlp.gate_up),
+        down=packed_of(mlp.down),
         feed_forward_output_norm=_factor(layer.feed_forward_output_norm),
         rope=rope,
         activation=mlp.activation.value,
@@ -81,7 +81,8 @@ def _factor(norm: RmsNorm | None) -> Tensor | None:
     return None if norm is None else norm.factor
 
 
-def _packed(linear: Linear) -> PackedLinear:
+def packed_of(linear: Linear) -> PackedLinear:
+    """Return the packed weights; raises UnsupportedModelError where there are none."""
     if not isinstance(linear, NativeLinear):
         raise UnsupportedModelError("its linear maps are torch's")
     return linear.packed

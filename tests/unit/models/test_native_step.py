@@ -90,16 +90,25 @@ def test_equals_the_stages_in_torch(model: str, level: str) -> None:
 @pytest.mark.parametrize("weights", ["float32", "int16"])
 @pytest.mark.parametrize("model", ["llama3_rope", "gemma3"])
 def test_a_row_depends_on_its_own_sequence_alone(model: str, weights: str, level: str) -> None:
-    """To the last bit, whatever the batch and the number of threads."""
+    """To the last bit, whatever the batch, the number of threads and the groups of rows."""
     native = decoder(model, weights=weights)
     vocab = native.config.vocab_size
     outputs = []
-    for rows, num_threads in (([0, 1, 2, 3, 4, 5], 2), ([4, 2], 1), ([4], 2)):
+    every = [0, 1, 2, 3, 4, 5]
+    for rows, num_threads, apart in (
+        (every, 2, 0),
+        ([4, 2], 1, 0),
+        ([4], 2, 0),
+        (every, 2, 6),
+        (every, 3, 2),
+        ([5, 4], 2, 1),
+        ([4], 2, 1),
+    ):
         pool, tables = make_pool(native, torch.float32)
-        got = run(NativeStep(native, pool, tables, num_threads), vocab, rows)
+        step = NativeStep(native, pool, tables, num_threads, rows_apart=apart)
+        got = run(step, vocab, rows)
         outputs.append(got[rows.index(4)])
-    assert torch.equal(outputs[0], outputs[1])
-    assert torch.equal(outputs[0], outputs[2])
+    assert all(torch.equal(outputs[0], output) for output in outputs[1:])
 
 
 @pytest.mark.parametrize("kv_dtype", [torch.float16, torch.bfloat16])
@@ -209,18 +218,18 @@ def test_wrong_batches_are_named_and_write_nothing() -> None:
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
-@pytest.mark.parametrize("staged", [False, True], ids=["native", "staged"])
+@pytest.mark.parametrize("form", ["native", "apart", "staged"])
 def test_a_step_is_interrupted_between_layers_and_computes_the_same(
-    staged: bool, num_threads: int
+    form: str, num_threads: int
 ) -> None:
     model = decoder("llama3_rope")
     vocab, every = model.config.vocab_size, list(range(len(LENGTHS)))
 
     def make_step() -> HostStep:
         pool, tables = make_pool(model, torch.float32)
-        if staged:
+        if form == "staged":
             return StagedStep(model, pool, tables, TorchPagedAttention())
-        return NativeStep(model, pool, tables, num_threads)
+        return NativeStep(model, pool, tables, num_threads, rows_apart=2 * (form == "apart"))
 
     expected = run(make_step(), vocab, every)
     for wanted, most, times in ((0, 99, 0), (1, 1, 1), (1, 99, model.num_layers + 1)):
@@ -247,25 +256,34 @@ def test_who_joins_between_two_layers_gets_what_it_would_have_had_from_the_start
     arrivals: dict[int, list[int]] = {}
     for row in every[begins:]:
         arrivals.setdefault(data.draw(st.integers(0, model.num_layers - 1)), []).append(row)
-    joined = [row for layer in sorted(arrivals) for row in arrivals[layer]]
-    num_threads = data.draw(st.integers(1, 3))
+    num_threads, apart = data.draw(st.integers(1, 3)), data.draw(st.sampled_from([0, 1, 4]))
     (pool, tables), (other, _) = (make_pool(model, torch.float32) for _ in range(2))
-    expected = run(NativeStep(model, other, tables, 2), vocab, [*every[:begins], *joined])
-    flag, told = np.ones(1, np.int32), []
+    flag, told, joined = np.ones(1, np.int32), [], list[int]()
 
     def serve(share: float | None) -> DecodeBatch | None:
         told.append(share)
         came = arrivals.get(len(told) - 1)
-        return None if came is None else batch_of(vocab, came)
+        if share is None or came is None:
+            return None
+        joined.extend(came)
+        return batch_of(vocab, came)
 
-    room = len(joined) + data.draw(st.integers(0, 2))
-    step = NativeStep(model, pool, tables, num_threads)
-    assert torch.equal(run(step, vocab, every[:begins], Interruption(flag, serve, room)), expected)
+    room = len(every) - begins + data.draw(st.integers(0, 2))
+    step = NativeStep(model, pool, tables, num_threads, rows_apart=apart)
+    got = run(step, vocab, every[:begins], Interruption(flag, serve, room))
+    expected = run(NativeStep(model, other, tables, 2), vocab, [*every[:begins], *joined])
+    assert torch.equal(got, expected)
     assert torch.equal(pool.tensor.nan_to_num(), other.tensor.nan_to_num())
     layers = [(layer + 1) / model.num_layers for layer in range(model.num_layers)]
     behind = [share for share in told if share is not None]
+    assert set(told[len(behind) :]) <= {None}
+    if apart and num_threads > 1:  # how far the other group has come, is up to it
+        assert behind == sorted(behind)
+        assert set(behind) <= set(layers)
+        return
+    assert joined == [row for layer in sorted(arrivals) for row in arrivals[layer]]
     assert behind == layers[: len(behind)]
-    assert told[len(behind) :] == [None] * (model.num_layers + 1 - len(behind))
+    assert len(told) == model.num_layers + 1
     assert len(behind) == (
         model.num_layers if room > len(joined) else max(arrivals, default=-1) + 1
     )
@@ -291,10 +309,12 @@ def test_more_than_there_is_room_for_do_not_join() -> None:
     assert run(step, vocab, [0, 1]).isfinite().all()
 
 
-def test_a_step_is_interrupted_from_another_thread() -> None:
+@pytest.mark.parametrize("apart", [0, 2])
+def test_a_step_is_interrupted_from_another_thread(apart: int) -> None:
     model = decoder("llama3_rope")
     pool, tables = make_pool(model, torch.float32)
-    step, flag, ended = NativeStep(model, pool, tables, 2), np.zeros(1, np.int32), Event()
+    step = NativeStep(model, pool, tables, 2, rows_apart=apart)
+    flag, ended = np.zeros(1, np.int32), Event()
 
     def serve(_: float | None) -> None:
         flag[0] = 0
@@ -326,6 +346,16 @@ def test_what_an_interruption_raises_comes_out_and_the_step_can_go_on() -> None:
         run(step, model.config.vocab_size, [0, 1], Interruption(flag, serve))
     assert len(calls) == 1
     assert run(step, model.config.vocab_size, [0, 1]).isfinite().all()
+
+
+def test_rows_go_apart_where_that_pays_on_this_machine() -> None:
+    model = decoder("llama3_rope")
+    pool, tables = make_pool(model, torch.float32)
+    assert NativeStep(model, pool, tables, 2).rows_apart == 0
+    assert NativeStep(model, pool, tables, 1, rows_apart=None).rows_apart == 0
+    assert NativeStep(model, pool, tables, 2, rows_apart=None).rows_apart > 0
+    with pytest.raises(ValueError, match="rows_apart: is -1, it must be 0 or more"):
+        run(NativeStep(model, pool, tables, 2, rows_apart=-1), model.config.vocab_size, [0])
 
 
 def test_a_flag_is_one_word() -> None:

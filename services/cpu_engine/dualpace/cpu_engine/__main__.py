@@ -226,6 +226,7 @@ def _step(
         attention,
         num_threads=cores.num_threads,
         screen_head=settings.head_screen == "auto",
+        rows_apart=None if settings.rows_apart == "auto" else 0,
     )
 
 

@@ -37,6 +37,13 @@ class CpuEngineSettings(ServiceSettings):
         default="auto",
         choices=("auto", "off"),
     )
+    rows_apart: str = setting(
+        "Halves of a large batch going through the layers each by itself, with half of the threads,"
+        " with the same outcome: auto, from so many rows on as this machine is measured to gain by;"
+        " off.",
+        default="auto",
+        choices=("auto", "off"),
+    )
     backend: str = setting(
         "What multiplies and attends: the native kernels, or intel-extension-for-pytorch 2.8 beside"
         " torch 2.8, which has reached its end of life.",

@@ -101,7 +101,15 @@ class _Loading:
             return side, knots
         tables = np.zeros((max(knots.rows), pool.num_blocks), np.int32)
         # The head is timed as those need it who want logits.
-        step = host_step(decoder, pool, tables, attention, num_threads=threads, screen_head=False)
+        step = host_step(
+            decoder,
+            pool,
+            tables,
+            attention,
+            num_threads=threads,
+            screen_head=False,
+            rows_apart=None,
+        )
         if step.seconds() is None:
             return side, knots
         return replace(side, step=step, step_tables=tables), knots

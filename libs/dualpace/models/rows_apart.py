@@ -1,0 +1,52 @@
+"""From how many rows on a host step goes through the layers in two groups.
+
+Each group then reads all weights, and while one reads keys and values the other multiplies. That
+pays where multiplying takes far longer than reading the weights twice, which is measured here.
+Importing this module needs the kernel library.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+from dualpace.kernels import PackedLinear, huge_pages, multiply_adds, narrow_arithmetic, stream_read
+
+_READ_BYTES = 1 << 28
+_STEPS = 200_000
+_REPEATS = 5
+_SHARE = 1 / 3
+"""Of the time for multiplying that reading all weights twice may take."""
+
+
+def least_rows_apart(packed: PackedLinear, *, narrow: bool, num_threads: int) -> int:
+    """Return from how many rows on two groups are worth it; 0: never.
+
+    `packed`: one of the model's maps. `narrow`: whether it is computed in the narrow arithmetic of
+    this processor. Reading B bytes of each of W weights twice, at r bytes/s, takes 2BW / r; the
+    multiply-adds of R rows, two operations each, at p operations/s, 2WR / p.
+    """
+    if num_threads < 2:
+        return 0
+    arithmetic = narrow_arithmetic() if narrow else "float32"
+    words = torch.frombuffer(huge_pages(_READ_BYTES), dtype=torch.int64)
+    words.fill_(1)
+    seconds = _seconds(lambda: stream_read(words, num_threads=num_threads))
+    read_rate = _READ_BYTES / seconds
+    operations = multiply_adds(_STEPS, num_threads=num_threads, arithmetic=arithmetic)
+    rate = operations / _seconds(
+        lambda: multiply_adds(_STEPS, num_threads=num_threads, arithmetic=arithmetic)
+    )
+    bytes_of_weight = packed.num_bytes / (packed.outputs * packed.inputs)
+    return math.ceil(bytes_of_weight * rate / (_SHARE * read_rate))
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    times = []
+    for _ in range(_REPEATS):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
