@@ -24,8 +24,7 @@ void widen_row(const void* from, std::int64_t row, std::int64_t n, float scale, 
 }  // namespace
 
 DecodeStep::DecodeStep(const HostDecoder& decoder, const std::vector<std::int64_t>& windows,
-                       const StepArgs& args, float* hidden, StepMemory& memory,
-                       const StepWay& way)
+                       const StepArgs& args, float* hidden, StepMemory& memory, const StepWay& way)
     : decoder_(decoder),
       shape_(decoder.shape()),
       args_(args),
@@ -67,7 +66,13 @@ void DecodeStep::order_rows() {
                               [&](std::int64_t row) { return !screens || wanted(row); });
     exact_rows_ = screened - memory_.order.begin();
     const bool mixed = exact_rows_ != 0 && exact_rows_ != args_.batch;
-    scores_ = mixed ? memory_.scores.reserve(args_.batch * shape_.vocab) : args_.logits;
+    scores_ = mixed ? memory_.scores.reserve(exact_rows_ * shape_.vocab) : args_.logits;
+    screened_ = nullptr;
+    if (exact_rows_ != args_.batch) {
+        screened_ = memory_.screened.reserve(
+            (args_.batch - exact_rows_) *
+            greatest_values(decoder_.ends().screen->packed().matrix(), dense_));
+    }
 }
 
 // Layers of one window share a plan; all share the memory.
@@ -207,26 +212,28 @@ void DecodeStep::head(const Team& team) const {
                         normed_ + i * n);
     }
     team.wait();
-    const auto into = [&](std::int64_t i) {
-        return LinearOutput{Finish::kStore, Activation::kSilu, scores_ + i * vocab, vocab};
-    };
     const std::int64_t screened = args_.batch - exact_rows_;
-    if (exact_rows_ != 0)
-        multiply_rows(*ends.head, normed_, exact_rows_, into(0), tickets + kHead, team);
-    QuantisedRows quantised{};
-    if (screened != 0) {
-        quantised = multiply_rows(ends.screen->packed(), normed_ + exact_rows_ * n, screened,
-                                  into(exact_rows_), tickets + kScreen, team)
-                        .quantised;
+    if (exact_rows_ != 0) {
+        multiply_rows(*ends.head, normed_, exact_rows_,
+                      {Finish::kStore, Activation::kSilu, scores_, vocab}, tickets + kHead, team);
     }
     for (std::int64_t i = team.index; i < exact_rows_; i += team.count)
         tell_exact(row_of(i), scores_ + i * vocab);
-    for (std::int64_t i = team.index; i < screened; i += team.count) {
-        const std::int64_t at = exact_rows_ + i;
-        const GreatestLogit found = ends.screen->greatest(normed_ + at * n, rows_from(quantised, i),
-                                                          scores_ + at * vocab, dense_);
-        args_.best[row_of(at)] = found.index;
-        args_.finite[row_of(at)] = found.finite;
+    if (screened != 0) {
+        const PackedLinear& packed = ends.screen->packed();
+        const std::int64_t values = greatest_values(packed.matrix(), dense_);
+        const float* const x = normed_ + exact_rows_ * n;
+        const QuantisedRows quantised =
+            multiply_rows(packed, x, screened,
+                          {Finish::kGreatest, Activation::kSilu, screened_, values},
+                          tickets + kScreen, team)
+                .quantised;
+        for (std::int64_t i = team.index; i < screened; i += team.count) {
+            const GreatestLogit found = ends.screen->greatest(x + i * n, rows_from(quantised, i),
+                                                              screened_ + i * values, dense_);
+            args_.best[row_of(exact_rows_ + i)] = found.index;
+            args_.finite[row_of(exact_rows_ + i)] = found.finite;
+        }
     }
     team.wait();
 }

@@ -48,15 +48,16 @@ class DecodeStep {
     const int num_threads_;
     const bool rounding_;
     const std::vector<std::int64_t>& windows_;
-    float* const hidden_;  // [batch, hidden]
-    float* normed_;     // [batch, hidden]
-    float* qkv_;        // [batch, qkv_size]
-    float* query_;      // [batch, query_size]
-    float* attended_;   // [batch, query_size]
-    float* inner_;      // [batch, inner]
-    float* projected_;  // [batch, hidden]
-    float* scores_;  // [batch, vocab]: logits, or approximate ones, in the order of the head's rows
+    float* const hidden_;      // [batch, hidden]
+    float* normed_;            // [batch, hidden]
+    float* qkv_;               // [batch, qkv_size]
+    float* query_;             // [batch, query_size]
+    float* attended_;          // [batch, query_size]
+    float* inner_;             // [batch, inner]
+    float* projected_;         // [batch, hidden]
     std::int64_t exact_rows_;  // of the head, the first ones; the others are screened
+    float* scores_;            // [exact_rows, vocab]: logits, in the order of the head's rows
+    float* screened_;          // [batch - exact_rows, greatest_values()]
     float* prepared_;          // activations as a product takes them
     StepMemory& memory_;
 };

@@ -7,6 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "dualpace/attention_memory.h"
+#include "dualpace/linear.h"
+
 namespace dualpace {
 namespace {
 
@@ -36,25 +39,26 @@ RowNorms norms_of(const float* x, const QuantisedRows& row, std::int64_t inputs)
     return norms;
 }
 
-// Looks through exact logits, panel by panel.
+// Looks through exact logits, two panels at a time.
 class Search {
   public:
     Search(const PackedLinear& head, const float* x, const DenseKernels& kernels)
         : head_(head), x_(x), kernels_(kernels) {}
 
-    void look_at(std::int64_t panel) {
+    void look_at(std::int64_t pair) {
         const MatrixView& matrix = head_.matrix();
+        const std::int64_t panel = 2 * pair;
         alignas(64) float tile[kTileOutputs];
         ProductTask task{};
         task.x = x_;
         task.x_stride = matrix.inputs;
         task.rows = 1;
         task.matrix = &matrix;
-        task.panels = task.upcoming = {panel, panel};
+        task.panels = task.upcoming = {panel, std::min(panel + 1, matrix.num_panels() - 1)};
         task.tile = tile;
         kernels_.product(task);
         const std::int64_t first = panel * kPanelOutputs;
-        const std::int64_t count = std::min(kPanelOutputs, matrix.outputs - first);
+        const std::int64_t count = std::min(kTileOutputs, matrix.outputs - first);
         for (std::int64_t i = 0; i < count; ++i) {
             finite_ = finite_ && std::isfinite(tile[i]);
             if (best_ >= 0 && tile[i] <= greatest_) continue;
@@ -124,14 +128,15 @@ std::unique_ptr<HeadScreen> HeadScreen::of(const PackedLinear& head, int num_thr
 GreatestLogit HeadScreen::greatest(const float* x, const QuantisedRows& quantised,
                                    const float* approximate, const DenseKernels& kernels) const {
     const MatrixView& matrix = head_.matrix();
-    const std::int64_t panels = matrix.num_panels();
-    const std::int64_t block = (panels + kMostBlocks - 1) / kMostBlocks * kPanelOutputs;
+    const std::int64_t lanes = kernels.greatest_lanes;
+    const std::int64_t values = greatest_values(matrix, kernels);
+    const std::int64_t block = round_up((values + kMostBlocks - 1) / kMostBlocks, lanes);
     std::array<float, kMostBlocks> greatest;
     std::size_t blocks = 0;
     bool finite = true;
-    for (std::int64_t first = 0; first < matrix.outputs; first += block) {
+    for (std::int64_t first = 0; first < values; first += block) {
         greatest[blocks] = approximate[first];
-        finite &= kernels.greatest(approximate + first, std::min(block, matrix.outputs - first),
+        finite &= kernels.greatest(approximate + first, std::min(block, values - first),
                                    &greatest[blocks]);
         ++blocks;
     }
@@ -146,11 +151,9 @@ GreatestLogit HeadScreen::greatest(const float* x, const QuantisedRows& quantise
     for (std::size_t b = 0; b < blocks; ++b) {
         if (greatest[b] < least) continue;
         const std::int64_t begin = static_cast<std::int64_t>(b) * block;
-        const std::int64_t stop = std::min(begin + block, matrix.outputs);
-        for (std::int64_t first = begin; first < stop; first += kPanelOutputs) {
-            const float* const from = approximate + first;
-            const float* const to = from + std::min(kPanelOutputs, stop - first);
-            if (!(*std::max_element(from, to) < least)) search.look_at(first / kPanelOutputs);
+        for (std::int64_t at = begin; at < std::min(begin + block, values); at += lanes) {
+            const float* const from = approximate + at;
+            if (!(*std::max_element(from, from + lanes) < least)) search.look_at(at / lanes);
         }
     }
     return search.result();

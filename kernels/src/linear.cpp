@@ -80,7 +80,9 @@ void finish_task(const PackedLinear& linear, const LinearOutput& output, const T
     finish.activation = output.activation;
     finish.first_bias = panel_bias(linear, panels.first);
     finish.second_bias = panel_bias(linear, panels.second);
-    finish.out = output.out + tasks.first_row(task) * output.out_stride + first;
+    const bool greatest = output.finish == Finish::kGreatest;
+    finish.out = output.out + tasks.first_row(task) * output.out_stride +
+                 (greatest ? tasks.pair(task) * kernels.greatest_lanes : first);
     finish.out_stride = output.out_stride;
     finish.outputs = std::min(gated ? kPanelOutputs : kTileOutputs, outputs - first);
     kernels.finish(finish);

@@ -55,6 +55,9 @@ enum class Finish {
     kStore,  // out = tile + bias
     kAdd,    // out += tile + bias
     kGate,   // out = activation(first panel + its bias) * (second panel + its bias)
+    // out[i] = the greatest of tile[i], tile[i + n], ..., where n is `greatest_lanes`; no number
+    // where one of those is not finite. Without bias.
+    kGreatest,
 };
 
 // What becomes of a finished tile.
@@ -65,7 +68,7 @@ struct FinishTask {
     Activation activation;     // kGate only
     const float* first_bias;   // [16]; null: none
     const float* second_bias;  // [16]; null: none
-    float* out;                // of the pair's first output
+    float* out;                // of the pair's first output; with kGreatest, of the pair
     std::int64_t out_stride;
     std::int64_t outputs;  // to write, at most 32; of kGate at most 16
 };
@@ -109,6 +112,8 @@ struct DenseKernels {
     std::int64_t (*quantised_peak)(std::int64_t steps, float* kept) = nullptr;
     // Whether int16 arithmetic is faster than fp32 here.
     bool fast_quanta = false;
+    // What Finish::kGreatest makes of a row of a tile.
+    std::int64_t greatest_lanes = 0;
 };
 
 extern const DenseKernels kDenseKernelsGeneric;

@@ -21,6 +21,7 @@ constexpr DenseKernels dense_table() {
     table.quantise = quantise<V>;
     table.quantised_peak = quantised_peak<V>;
     table.fast_quanta = V::kFastQuanta;
+    table.greatest_lanes = V::kLanes;
     if constexpr (requires { typename V::Pairs; }) {
         table.rounded_product = rounded_product<V>;
         table.rounded_peak = rounded_peak<V>;

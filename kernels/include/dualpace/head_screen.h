@@ -26,8 +26,9 @@ class HeadScreen {
 
     const PackedLinear& packed() const { return packed_; }
 
-    // Of the row x, [inputs], from its quanta and what `packed` makes of them, [outputs]. The
-    // kernels' product is what computes the head in full.
+    // Of the row x, [inputs], from its quanta and what `packed` makes of them with
+    // Finish::kGreatest, [greatest_values()]. The kernels' product is what computes the head in
+    // full.
     GreatestLogit greatest(const float* x, const QuantisedRows& quantised, const float* approximate,
                            const DenseKernels& kernels) const;
 

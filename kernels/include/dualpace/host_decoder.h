@@ -110,15 +110,14 @@ struct Interruption {
     const std::int32_t* flag = nullptr;  // not zero: call `serve`. Null: never
     std::function<StepRows(std::int64_t behind)> serve;
 
-    bool asked() const {
-        return flag != nullptr && __atomic_load_n(flag, __ATOMIC_ACQUIRE) != 0;
-    }
+    bool asked() const { return flag != nullptr && __atomic_load_n(flag, __ATOMIC_ACQUIRE) != 0; }
 };
 
 // Rows of fp32 that are kept between steps.
 struct StepMemory {
     Scratch normed, qkv, query, attended, inner, projected, prepared, attention;
-    Scratch scores;                    // [batch, vocab], where some rows are wanted and some not
+    Scratch scores;                    // [rows, vocab], where some rows are wanted and some not
+    Scratch screened;                  // [rows, greatest_values()]
     std::vector<std::int64_t> order;   // of the head's rows: those that are wanted, then the others
     std::vector<AttentionPlan> plans;  // one for each distinct window
     std::deque<Ticket> tickets;        // one for each product of a step

@@ -31,13 +31,18 @@ struct LinearInput {
 };
 
 // With Finish::kGate the linear's first half are gates, its second half what is gated; a half must
-// be a multiple of kPanelOutputs.
+// be a multiple of kPanelOutputs. With Finish::kGreatest each row of `out` holds greatest_values().
 struct LinearOutput {
     Finish finish;
     Activation activation;
     float* out;
     std::int64_t out_stride;
 };
+
+// How many values Finish::kGreatest makes of a row of outputs: for each two panels, one a lane.
+inline std::int64_t greatest_values(const MatrixView& matrix, const DenseKernels& kernels) {
+    return (matrix.num_panels() + 1) / 2 * kernels.greatest_lanes;
+}
 
 // Words of fp32 that the forms of `rows` rows of `inputs` take at most.
 std::int64_t prepared_words(std::int64_t rows, std::int64_t inputs);

@@ -41,11 +41,31 @@ void finish_gate(const FinishTask& task) {
 }
 
 template <class V>
+void finish_greatest(const FinishTask& task) {
+    for (std::int64_t r = 0; r < task.rows; ++r) {
+        const float* tile = task.tile + r * kTileOutputs;
+        alignas(64) float filled[kTileOutputs];
+        if (task.outputs < kTileOutputs) {
+            for (std::int64_t c = 0; c < kTileOutputs; ++c)
+                filled[c] = tile[c < task.outputs ? c : 0];
+            tile = filled;
+        }
+        typename V::F greatest = V::load(tile);
+        for (std::int64_t c = V::kLanes; c < kTileOutputs; c += V::kLanes)
+            greatest = V::max(V::load(tile + c), greatest);
+        for (std::int64_t c = 0; c < kTileOutputs; c += V::kLanes)
+            greatest = V::fma(V::load(tile + c), V::zero(), greatest);
+        V::store(task.out + r * task.out_stride, greatest);
+    }
+}
+
+template <class V>
 void finish(const FinishTask& task) {
     switch (task.finish) {
         case Finish::kStore: finish_plain<V, false>(task); break;
         case Finish::kAdd: finish_plain<V, true>(task); break;
         case Finish::kGate: finish_gate<V>(task); break;
+        case Finish::kGreatest: finish_greatest<V>(task); break;
     }
 }
 
