@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "dualpace/attention_memory.h"
 #include "dualpace/linear.h"
+#include "dualpace/scratch.h"
 
 namespace dualpace {
 namespace {
@@ -101,9 +101,7 @@ HeadScreen::HeadScreen(const PackedLinear& head, PackedLinear packed, double wei
 
 std::unique_ptr<HeadScreen> HeadScreen::of(const PackedLinear& head, int num_threads) {
     const MatrixView& matrix = head.matrix();
-    if (head.bias() != nullptr || matrix.format == MatrixFormat::kInt8 ||
-        matrix.format == MatrixFormat::kInt16)
-        return nullptr;
+    if (head.bias() != nullptr || matrix.scaled()) return nullptr;
     std::vector<float> weights(static_cast<std::size_t>(matrix.outputs * matrix.inputs));
     head.unpack(weights.data());
     double norm = 0.0;

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "dualpace/attention_memory.h"
+#include "dualpace/scratch.h"
 #include "dualpace/team.h"
 
 namespace dualpace {
@@ -175,8 +175,10 @@ std::string_view arithmetic_name(Arithmetic arithmetic) {
 Arithmetic parse_arithmetic(std::string_view name) {
     const auto at = std::find(std::begin(kArithmetics), std::end(kArithmetics), name);
     if (at != std::end(kArithmetics)) return static_cast<Arithmetic>(at - std::begin(kArithmetics));
-    throw std::invalid_argument("arithmetic: '" + std::string(name) +
-                                "' is not one of float32, bfloat16, int16");
+    std::string known;
+    for (const std::string_view one : kArithmetics)
+        known += (known.empty() ? "" : ", ") + std::string(one);
+    throw std::invalid_argument("arithmetic: '" + std::string(name) + "' is not one of " + known);
 }
 
 Arithmetic narrow_arithmetic(Isa isa) {

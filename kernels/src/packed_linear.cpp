@@ -7,6 +7,7 @@
 
 #include "dualpace/huge_memory.h"
 #include "dualpace/matrix.h"
+#include "dualpace/scratch.h"
 #include "dualpace/vec/scalar.h"
 
 namespace dualpace {
@@ -33,10 +34,6 @@ bool in_pairs(MatrixFormat format) {
 const Format& entry(MatrixFormat format) {
     return *std::find_if(std::begin(kFormats), std::end(kFormats),
                          [format](const Format& f) { return f.format == format; });
-}
-
-std::int64_t rounded_up(std::int64_t n, std::int64_t multiple) {
-    return (n + multiple - 1) / multiple * multiple;
 }
 
 template <class T>
@@ -175,16 +172,16 @@ PackedLinear::PackedLinear(const MatrixSource& source, MatrixFormat format, std:
                            int num_threads) {
     check(source, format, group);
     const std::int64_t stored_inputs =
-        in_pairs(format) ? rounded_up(source.inputs, kTileInputs) : source.inputs;
+        in_pairs(format) ? round_up(source.inputs, kTileInputs) : source.inputs;
     view_.format = format;
     view_.outputs = source.outputs;
     view_.inputs = source.inputs;
     view_.panel_bytes = stored_inputs * kPanelOutputs * entry(format).element_bytes;
     view_.group = group == 0 ? source.inputs : std::min(group, source.inputs);
     const std::int64_t panels = view_.num_panels();
-    const bool scaled = format == MatrixFormat::kInt8 || format == MatrixFormat::kInt16;
-    const std::int64_t weight_bytes = rounded_up(panels * view_.panel_bytes, 64);
-    const std::int64_t num_scales = scaled ? panels * view_.num_groups() * kPanelOutputs : 0;
+    const std::int64_t weight_bytes = round_up(panels * view_.panel_bytes, 64);
+    const std::int64_t num_scales =
+        view_.scaled() ? panels * view_.num_groups() * kPanelOutputs : 0;
     num_bytes_ = weight_bytes + num_scales * std::int64_t{sizeof(float)};
     memory_ = allocate_huge(num_bytes_);
     std::byte* const data = memory_.get();

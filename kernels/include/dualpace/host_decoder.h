@@ -11,7 +11,6 @@
 #include <functional>
 #include <vector>
 
-#include "dualpace/attention_memory.h"
 #include "dualpace/attention_plan.h"
 #include "dualpace/dense_kernels.h"
 #include "dualpace/element.h"
@@ -19,6 +18,7 @@
 #include "dualpace/isa.h"
 #include "dualpace/linear.h"
 #include "dualpace/matrix.h"
+#include "dualpace/scratch.h"
 
 namespace dualpace {
 

@@ -47,6 +47,7 @@ struct MatrixView {
     std::int64_t group;
     const float* scales;  // [panel][group of inputs][16]
 
+    bool scaled() const { return format == MatrixFormat::kInt8 || format == MatrixFormat::kInt16; }
     std::int64_t num_panels() const { return (outputs + kPanelOutputs - 1) / kPanelOutputs; }
     std::int64_t num_groups() const { return (inputs + group - 1) / group; }
     const std::byte* panel(std::int64_t index) const { return panels + index * panel_bytes; }

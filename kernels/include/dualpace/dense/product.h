@@ -139,8 +139,6 @@ void multiply_panels(const ProductTask& task, const typename M::X* x, std::int64
     const MatrixView& matrix = *task.matrix;
     const std::int64_t stretch = stretch_inputs<T>(matrix);
     const std::int64_t panels[2] = {task.panels.first, task.panels.second};
-    const bool scaled =
-        matrix.format == MatrixFormat::kInt8 || matrix.format == MatrixFormat::kInt16;
     for (int p = 0; p < 2; p += kPanels) {
         const bool last = p + kPanels == 2;
         const std::int64_t then = last ? task.upcoming.first : panels[1];
@@ -160,7 +158,7 @@ void multiply_panels(const ProductTask& task, const typename M::X* x, std::int64
             block.upcoming_step = M::kInputs * kPanelOutputs;
             block.inputs = more ? stretch : left;
             const bool grouped = matrix.group < matrix.inputs;
-            if (scaled && (grouped || !M::kWhole || !more)) {
+            if (matrix.scaled() && (grouped || !M::kWhole || !more)) {
                 const std::int64_t at = grouped ? index * kPanelOutputs : 0;
                 block.scales = matrix.panel_scales(panels[p]) + at;
                 block.scale_stride = matrix.panel_scales(panels[1]) + at - block.scales;
