@@ -6,7 +6,6 @@ Importing this module needs the kernel library.
 """
 
 import math
-import statistics
 import time
 from collections.abc import Callable
 
@@ -14,11 +13,13 @@ import torch
 
 from dualpace.kernels import PackedLinear, huge_pages, multiply_adds, narrow_arithmetic, stream_read
 
-_READ_BYTES = 1 << 28
-_STEPS = 200_000
+_READ_BYTES = 1 << 27
+_STEPS = 1_000_000
 _REPEATS = 5
 _SHARE = 1 / 3
 """Of the time for multiplying that reading all weights twice may take."""
+_LEAST_ROWS = 32
+"""Two halves of fewer rows multiply more slowly than the whole."""
 
 
 def least_rows_apart(packed: PackedLinear, *, narrow: bool, num_threads: int) -> int:
@@ -33,20 +34,28 @@ def least_rows_apart(packed: PackedLinear, *, narrow: bool, num_threads: int) ->
     arithmetic = narrow_arithmetic() if narrow else "float32"
     words = torch.frombuffer(huge_pages(_READ_BYTES), dtype=torch.int64)
     words.fill_(1)
-    seconds = _seconds(lambda: stream_read(words, num_threads=num_threads))
-    read_rate = _READ_BYTES / seconds
     operations = multiply_adds(_STEPS, num_threads=num_threads, arithmetic=arithmetic)
-    rate = operations / _seconds(
+    read_s = _least_seconds(lambda: stream_read(words, num_threads=num_threads))
+    multiply_s = _least_seconds(
         lambda: multiply_adds(_STEPS, num_threads=num_threads, arithmetic=arithmetic)
     )
     bytes_of_weight = packed.num_bytes / (packed.outputs * packed.inputs)
-    return math.ceil(bytes_of_weight * rate / (_SHARE * read_rate))
+    return rows_that_hide_weights(
+        bytes_of_weight, operations_s=operations / multiply_s, bytes_s=_READ_BYTES / read_s
+    )
 
 
-def _seconds(work: Callable[[], object]) -> float:
+def rows_that_hide_weights(bytes_of_weight: float, *, operations_s: float, bytes_s: float) -> int:
+    """Return from how many rows on reading all weights twice hides behind multiplying."""
+    rows = bytes_of_weight * operations_s / (_SHARE * bytes_s)
+    return max(_LEAST_ROWS, math.ceil(rows))
+
+
+def _least_seconds(work: Callable[[], object]) -> float:
+    """Return the shortest of some times: others may be at work on this machine meanwhile."""
     times = []
     for _ in range(_REPEATS):
         start = time.perf_counter()
         work()
         times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    return min(times)
