@@ -327,7 +327,10 @@ void bind_host_decoder(nb::module_& module) {
         .def_prop_ro(
             "stage_seconds", [](BoundDecoder& self) { return self.decoder().stage_seconds(); },
             nb::sig("def stage_seconds(self) -> list[float]"),
-            "Of all steps: embed, pre-attention, attention, post-attention, head.");
+            "Of all steps: embed, pre-attention, attention, post-attention, head.")
+        .def_prop_ro(
+            "passes_apart", [](BoundDecoder& self) { return self.decoder().passes_apart(); },
+            nb::sig("def passes_apart(self) -> int"), "See dualpace.kernels.HostDecoder.");
 }
 
 }  // namespace dualpace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -34,7 +35,9 @@ class Course {
     StepRows poll(const Interruption& interruption) {
         if (!interruption.asked()) return {};
         const std::int64_t behind = hold();
-        StepRows newcomers = interruption.serve(behind <= end_ ? behind : kTooLate);
+        const bool late = behind > end_;
+        StepRows newcomers = interruption.serve(late ? kTooLate : behind);
+        if (late) return {};
         const std::lock_guard lock(mutex_);
         held_ = kNowhere;
         if (newcomers.count() != 0) stop_ = behind;
@@ -57,9 +60,23 @@ class Course {
         changed_.wait(lock, [&] { return lead_; });
     }
 
+    void end(std::size_t group) {
+        const std::lock_guard lock(mutex_);
+        ended_[group] = true;
+        changed_.notify_all();
+    }
+
+    // Waits for a moment; whether the group has ended by then.
+    bool has_ended(std::size_t group) {
+        std::unique_lock lock(mutex_);
+        return changed_.wait_for(lock, kMoment, [&] { return ended_[group]; });
+    }
+
     static constexpr std::int64_t kNowhere = -1;
 
   private:
+    static constexpr std::chrono::microseconds kMoment{500};
+
     std::int64_t hold() {
         const std::lock_guard lock(mutex_);
         const std::int64_t behind = *std::max_element(begun_.begin(), begun_.end());
@@ -73,6 +90,7 @@ class Course {
     std::array<std::int64_t, kMostGroups> begun_;  // behind the layers that were begun
     std::int64_t held_ = kNowhere;
     std::int64_t stop_ = kNowhere;
+    std::array<bool, kMostGroups> ended_{};
     bool lead_;
 };
 

@@ -94,15 +94,6 @@ void run_layer(const DecodeStep& step, std::int64_t layer, const Team& team, Sto
 // Of two groups' threads, those of the first.
 int leading_threads(int num_threads) { return (num_threads + 1) / 2; }
 
-// What a layer takes for one row, in multiply-adds. An element of keys and values takes about as
-// long as a dozen of those.
-double row_cost(const DecoderShape& shape, std::int64_t length) {
-    constexpr std::int64_t kElement = 12;
-    const std::int64_t weights =
-        shape.hidden * (shape.qkv_size() + shape.query_size() + 3 * shape.inner);
-    return static_cast<double>(weights + kElement * 2 * shape.kv_heads * shape.head_dim * length);
-}
-
 // Rows [begin, end) of a step.
 StepArgs part_of(const StepArgs& all, std::int64_t begin, std::int64_t end, std::int64_t vocab) {
     StepArgs part = all;
@@ -110,8 +101,8 @@ StepArgs part_of(const StepArgs& all, std::int64_t begin, std::int64_t end, std:
     part.rows += begin;
     part.lengths += begin;
     part.batch = part.capacity = end - begin;
-    if (part.wanted != nullptr) part.wanted += begin;
     part.wanted_rows = std::clamp<std::int64_t>(all.wanted_rows - begin, 0, part.batch);
+    if (part.wanted != nullptr) part.wanted = part.wanted_rows > 0 ? all.wanted + begin : nullptr;
     part.logits += begin * vocab;
     part.best += begin;
     part.finite += begin;
@@ -166,22 +157,42 @@ void HostDecoder::check_step(const StepArgs& args) const {
     }
 }
 
-// One or two groups of a step's rows, that take about as long for their threads.
+// What the layers take for one row, in multiply-adds of the narrowest kind. For each byte of keys
+// and values that is about three of fp32, six of narrower ones.
+double HostDecoder::row_cost(const StepArgs& args, std::int64_t row, bool rounding) const {
+    const std::int64_t weights =
+        shape_.hidden * (shape_.qkv_size() + shape_.query_size() + 3 * shape_.inner);
+    const std::int64_t key_bytes =
+        2 * shape_.kv_heads * shape_.head_dim * (args.kv_type == ElementType::kFloat32 ? 4 : 2);
+    const std::int64_t length = args.lengths[row];
+    std::int64_t keys = 0;
+    for (const DecoderLayer& layer : layers_)
+        keys += layer.window > 0 ? std::min(layer.window, length) : length;
+    return static_cast<double>(num_layers() * weights + (rounding ? 6 : 3) * key_bytes * keys);
+}
+
+// One or two groups of a step's rows, that take about as long for their threads; one where rows
+// differ so much that two would not.
 std::vector<StepArgs> HostDecoder::groups_of(const StepArgs& all, const StepWay& way) const {
+    constexpr double kMostUneven = 1.03;
     const bool apart = way.rows_apart > 0 && all.batch >= way.rows_apart && way.num_threads > 1;
     if (!apart || all.batch < 2) return {all};
-    const auto cost = [&](std::int64_t row) { return row_cost(shape_, all.lengths[row]); };
-    double left = 0.0;
-    for (std::int64_t row = 0; row < all.batch; ++row) left += cost(row);
-    left *= static_cast<double>(leading_threads(way.num_threads)) / way.num_threads;
-    left -= cost(0);
-    std::int64_t rows = 1;
-    while (rows + 1 < all.batch && left > 0.5 * cost(rows)) left -= cost(rows++);
+    std::vector<double> before{0.0};
+    for (std::int64_t row = 0; row < all.batch; ++row)
+        before.push_back(before.back() + row_cost(all, row, way.rounding));
+    const double share = static_cast<double>(leading_threads(way.num_threads)) / way.num_threads;
+    const double fair = before.back() * share;
+    const auto above = std::lower_bound(before.begin() + 1, before.end() - 2, fair);
+    const auto cut =
+        fair - *(above - 1) < *above - fair && above - 1 != before.begin() ? above - 1 : above;
+    const double slower = std::max(*cut / share, (before.back() - *cut) / (1.0 - share));
+    if (slower > kMostUneven * before.back()) return {all};
+    const std::int64_t rows = cut - before.begin();
     return {part_of(all, 0, rows, shape_.vocab), part_of(all, rows, all.batch, shape_.vocab)};
 }
 
 // Goes through layers from `first` on, until somebody comes, or to the end of the step. Returns the
-// first layer that is still to come.
+// layer at which those who came join, if they did.
 std::int64_t HostDecoder::go_on(const StepArgs& all, float* hidden, std::int64_t first,
                                 const StepWay& way, const Interruption& interruption,
                                 StepRows& newcomers) {
@@ -194,13 +205,13 @@ std::int64_t HostDecoder::go_on(const StepArgs& all, float* hidden, std::int64_t
         steps.emplace_back(*this, windows_, groups[g], hidden, memories_[g], own);
         hidden += groups[g].batch * shape_.hidden;
     }
+    if (groups.size() > 1) ++passes_apart_;
     Course course(first, num_layers());
     std::array<bool, kMostGroups> goes_on{};
-    const auto run_group = [&](std::size_t group, const Team& team, StageSeconds* seconds) {
+    const auto run_group = [&](std::size_t group, const Team& team, Stopwatch& watch) {
         const DecodeStep& step = steps[group];
         const bool leads = team.index == 0;
         if (leads && group != 0) course.give_lead();
-        Stopwatch watch(seconds);
         if (first == 0) {
             step.embed(team);
             watch.stage_ends(Stage::kEmbed);
@@ -208,25 +219,40 @@ std::int64_t HostDecoder::go_on(const StepArgs& all, float* hidden, std::int64_t
         for (std::int64_t layer = first;; ++layer) {
             if (leads) goes_on[group] = course.begin(group, layer);
             team.wait();
-            if (!goes_on[group]) return;
+            if (!goes_on[group]) break;
             if (leads && group == 0) append(course.poll(interruption), newcomers);
-            if (layer == num_layers()) break;
+            if (layer == num_layers()) {
+                step.head(team);
+                watch.stage_ends(Stage::kHead);
+                break;
+            }
             run_layer(step, layer, team, watch, [&] {
                 if (leads && group == 0 && layer == first) course.take_lead();
             });
         }
-        step.head(team);
-        watch.stage_ends(Stage::kHead);
+        if (leads) course.end(group);
     };
     std::array<MeetingPoint, kMostGroups> meetings;
     run_team(way.num_threads, [&](const Team& team) {
-        StageSeconds* const seconds = team.index == 0 ? &seconds_ : nullptr;
-        if (groups.size() == 1) return run_group(0, team, seconds);
+        Stopwatch watch(team.index == 0 ? &seconds_ : nullptr);
+        if (groups.size() == 1) {
+            run_group(0, team, watch);
+            return;
+        }
         const int leading = leading_threads(team.count);
-        if (team.index < leading) run_group(0, {team.index, leading, &meetings[0]}, seconds);
-        if (team.count == 1) return run_group(1, {0, 1, &meetings[1]}, seconds);
-        if (team.index >= leading)
-            run_group(1, {team.index - leading, team.count - leading, &meetings[1]}, nullptr);
+        const bool alone = team.count == 1;
+        if (team.index < leading) run_group(0, {team.index, leading, &meetings[0]}, watch);
+        if (alone) {
+            run_group(1, {0, 1, &meetings[1]}, watch);
+        } else if (team.index >= leading) {
+            run_group(1, {team.index - leading, team.count - leading, &meetings[1]}, watch);
+        }
+        if (team.index == 0) {
+            while (!course.has_ended(1)) append(course.poll(interruption), newcomers);
+            watch.stage_ends(course.stop() == Course::kNowhere ? Stage::kHead
+                                                               : Stage::kPostAttention);
+        }
+        team.wait();
     });
     return course.stop();
 }
@@ -256,7 +282,8 @@ std::int64_t HostDecoder::step(const StepArgs& args, const StepWay& way,
         StepRows newcomers;
         layer = go_on(all, hidden, layer, way, interruption, newcomers);
         if (newcomers.count() == 0) return all.batch;
-        const StepArgs joining = only(newcomers, args);
+        StepArgs joining = only(newcomers, args);
+        joining.wanted = nullptr;
         check_step(joining);
         catch_up(joining, layer, way, hidden + all.batch * shape_.hidden);
         if (everybody.count() == 0) everybody = copied(args);

@@ -153,6 +153,10 @@ class HostDecoder:
     def stage_seconds(self) -> list[float]:
         """Of all steps: embed, pre-attention, attention, post-attention, head."""
 
+    @property
+    def passes_apart(self) -> int:
+        """See dualpace.kernels.HostDecoder."""
+
 def paged_attention_decode(
     query: object,
     kv: object,

@@ -177,7 +177,8 @@ class HostDecoder:
             isa: See `paged_attention_decode`.
             rows_apart: From so many rows on, two groups of them go through the layers each by
                 itself, with half of the threads, so that one reads keys and values while the other
-                multiplies; each reads all weights. 0: never. The outcome is the same.
+                multiplies; each reads all weights. Not where rows differ so much that one group
+                would wait long for the other. 0: never. The outcome is the same.
             flag: [1] int32, looked at before each layer and before the head.
             serve: Called there, in the calling thread and with the interpreter lock, where the flag
                 is not zero. It must not touch what the step reads, nor call `step`. It is told how
@@ -215,3 +216,8 @@ class HostDecoder:
     def stage_seconds(self) -> StageSeconds:
         """Seconds of all steps so far, by stage, on the calling thread."""
         return StageSeconds(*self._native.stage_seconds)
+
+    @property
+    def passes_apart(self) -> int:
+        """How often rows went through layers in two groups so far: once a step, if nobody joins."""
+        return self._native.passes_apart

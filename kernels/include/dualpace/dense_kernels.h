@@ -56,7 +56,7 @@ enum class Finish {
     kAdd,    // out += tile + bias
     kGate,   // out = activation(first panel + its bias) * (second panel + its bias)
     // out[i] = the greatest of tile[i], tile[i + n], ..., where n is `greatest_lanes`; no number
-    // where one of those is not finite. Without bias.
+    // where one of those is not finite. Without bias; behind `outputs` the first one counts.
     kGreatest,
 };
 

@@ -2,7 +2,8 @@
 // the stages of which the engines speak (embed, pre-attention, attention, post-attention, head).
 //
 // Activations are fp32 throughout. Knows nothing of requests, checkpoints or Python. One team of
-// threads goes through a whole step; the stages are where it waits for each other.
+// threads goes through a whole step, or two halves of it, each with a group of the rows; the stages
+// are where the threads of one wait for each other.
 #pragma once
 
 #include <array>
@@ -95,7 +96,8 @@ struct StepRows {
     std::int64_t count() const { return static_cast<std::int64_t>(token_ids.size()); }
 };
 
-// Where the time of steps went, on the calling thread.
+// Where the time of steps went, on the calling thread; its wait for the other group is of the last
+// stage before it.
 enum class Stage { kEmbed, kPreAttention, kAttention, kPostAttention, kHead };
 inline constexpr std::size_t kNumStages = 5;
 using StageSeconds = std::array<double, kNumStages>;
@@ -158,9 +160,12 @@ class HostDecoder {
     const DecoderEnds& ends() const { return ends_; }
     // Of all steps so far.
     const StageSeconds& stage_seconds() const { return seconds_; }
+    // How often rows went in two groups so far.
+    std::int64_t passes_apart() const { return passes_apart_; }
 
   private:
     void check_step(const StepArgs& args) const;
+    double row_cost(const StepArgs& args, std::int64_t row, bool rounding) const;
     std::vector<StepArgs> groups_of(const StepArgs& all, const StepWay& way) const;
     std::int64_t go_on(const StepArgs& all, float* hidden, std::int64_t first, const StepWay& way,
                        const Interruption& interruption, StepRows& newcomers);
@@ -174,6 +179,7 @@ class HostDecoder {
     std::array<StepMemory, kMostGroups> memories_;
     StepMemory newcomers_memory_;
     StageSeconds seconds_{};
+    std::int64_t passes_apart_ = 0;
 };
 
 }  // namespace dualpace

@@ -69,8 +69,8 @@ class StepSeconds:
 class Interruption:
     """What the caller wants to do in the middle of a step, between two layers.
 
-    It runs in the thread that called the step, which waits for it. It must leave alone what the
-    step reads: the batch, its rows of the block tables, their blocks.
+    It runs in the thread that called the step; other rows may be computed meanwhile. It must leave
+    alone what the step reads: the batch, its rows of the block tables, their blocks.
     """
 
     flag: npt.NDArray[np.int32]

@@ -85,8 +85,7 @@ class NativeStep:
 
     def _measure_rows_apart(self, decoder: Decoder) -> int:
         packed = packed_of(decoder.layers[0].qkv)
-        narrow = self._rounding or packed.format == "int16"
-        return least_rows_apart(packed, narrow=narrow, num_threads=self._num_threads)
+        return least_rows_apart(packed, rounding=self._rounding, num_threads=self._num_threads)
 
     def _serve(self, interruption: Interruption) -> Callable[[int | None], StepRows | None]:
         def serve(behind: int | None) -> StepRows | None:

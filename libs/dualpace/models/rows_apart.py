@@ -13,7 +13,7 @@ import torch
 
 from dualpace.kernels import PackedLinear, huge_pages, multiply_adds, narrow_arithmetic, stream_read
 
-_READ_BYTES = 1 << 27
+_READ_BYTES = 1 << 28
 _STEPS = 1_000_000
 _REPEATS = 5
 _SHARE = 1 / 3
@@ -22,16 +22,16 @@ _LEAST_ROWS = 32
 """Two halves of fewer rows multiply more slowly than the whole."""
 
 
-def least_rows_apart(packed: PackedLinear, *, narrow: bool, num_threads: int) -> int:
+def least_rows_apart(packed: PackedLinear, *, rounding: bool, num_threads: int) -> int:
     """Return from how many rows on two groups are worth it; 0: never.
 
-    `packed`: one of the model's maps. `narrow`: whether it is computed in the narrow arithmetic of
-    this processor. Reading B bytes of each of W weights twice, at r bytes/s, takes 2BW / r; the
-    multiply-adds of R rows, two operations each, at p operations/s, 2WR / p.
+    `packed`: one of the model's maps, `rounding`: how it is multiplied by. Reading B bytes of each
+    of W weights twice, at r bytes/s, takes 2BW / r; the multiply-adds of R rows, two operations
+    each, at p operations/s, 2WR / p.
     """
     if num_threads < 2:
         return 0
-    arithmetic = narrow_arithmetic() if narrow else "float32"
+    arithmetic = _arithmetic(packed.format, rounding=rounding)
     words = torch.frombuffer(huge_pages(_READ_BYTES), dtype=torch.int64)
     words.fill_(1)
     operations = multiply_adds(_STEPS, num_threads=num_threads, arithmetic=arithmetic)
@@ -49,6 +49,12 @@ def rows_that_hide_weights(bytes_of_weight: float, *, operations_s: float, bytes
     """Return from how many rows on reading all weights twice hides behind multiplying."""
     rows = bytes_of_weight * operations_s / (_SHARE * bytes_s)
     return max(_LEAST_ROWS, math.ceil(rows))
+
+
+def _arithmetic(weights: str, *, rounding: bool) -> str:
+    if weights == "int16":
+        return "int16"
+    return narrow_arithmetic() if rounding and weights in ("bfloat16", "int8") else "float32"
 
 
 def _least_seconds(work: Callable[[], object]) -> float:

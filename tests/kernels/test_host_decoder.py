@@ -1,0 +1,202 @@
+"""A decoder's step computes the same whoever joins, however its rows are grouped and screened."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dualpace.kernels import DecoderSizes, HostDecoder, HostLayer, PackedLinear, capabilities
+from dualpace.kernels.decoder import StepRows
+
+HEADS, KV_HEADS, HEAD_DIM, HIDDEN, INNER = 4, 2, 16, 64, 96
+LAYERS, BLOCK_SIZE, MOST_ROWS = 3, 16, 12
+LEVELS = [
+    *(name for name in ("generic", "avx2", "avx512") if name in capabilities().available),
+    "portable-avx512",
+]
+
+
+def packed(outputs: int, inputs: int) -> PackedLinear:
+    weight = torch.randn(outputs, inputs) / inputs**0.5
+    return PackedLinear(weight, format="float32", num_threads=1)
+
+
+def make_decoder(head: Tensor) -> HostDecoder:
+    torch.manual_seed(0)
+    rope = torch.randn(256, HEAD_DIM)
+    layers = [
+        HostLayer(
+            input_norm=torch.ones(HIDDEN),
+            qkv=packed((HEADS + 2 * KV_HEADS) * HEAD_DIM, HIDDEN),
+            q_norm=None,
+            k_norm=None,
+            output=packed(HIDDEN, HEADS * HEAD_DIM),
+            output_norm=None,
+            feed_forward_norm=torch.ones(HIDDEN),
+            gate_up=packed(2 * INNER, HIDDEN),
+            down=packed(HIDDEN, INNER),
+            feed_forward_output_norm=None,
+            rope=rope,
+            activation="silu",
+            window=window,
+        )
+        for window in (0, 20, 0)
+    ]
+    sizes = DecoderSizes(
+        heads=HEADS,
+        kv_heads=KV_HEADS,
+        head_dim=HEAD_DIM,
+        inner=INNER,
+        norm_eps=1e-5,
+        attention_scale=HEAD_DIM**-0.5,
+        embedding_scale=1.0,
+    )
+    return HostDecoder(
+        sizes,
+        embedding=torch.randn(head.shape[0], HIDDEN),
+        final_norm=torch.ones(HIDDEN),
+        head=PackedLinear(head, format="float32", num_threads=1),
+        layers=layers,
+        screening_threads=1,
+    )
+
+
+@dataclass
+class Sequences:
+    lengths: np.ndarray
+    vocab: int
+
+    def __post_init__(self) -> None:
+        width = -(-int(self.lengths.max()) // BLOCK_SIZE)
+        count = len(self.lengths) * width
+        order = np.random.default_rng(0).permutation(count)
+        self.tables = order.astype(np.int32).reshape(len(self.lengths), width)
+        shape = (LAYERS, count, 2, KV_HEADS, BLOCK_SIZE, HEAD_DIM)
+        self.kv = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+
+    def rows(self, which: list[int]) -> StepRows:
+        tokens = np.array([(7 * row + 3) % self.vocab for row in which], np.int64)
+        return tokens, np.array(which, np.int32), self.lengths[which]
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_groups_wishes_and_newcomers_change_nothing(data: st.DataObject) -> None:
+    vocab = data.draw(st.sampled_from([1, 15, 16, 17, 31, 33, 48, 49, 97, 500]), "vocab")
+    torch.manual_seed(data.draw(st.integers(0, 9), "seed"))
+    head = torch.randn(vocab, HIDDEN)
+    kind = data.draw(st.sampled_from(["any", "ties", "zeros", "near", "broken KV"]), "kind")
+    if kind == "ties":
+        head[:] = head[0]
+    elif kind == "zeros":
+        head[:] = 0.0
+    elif kind == "near":
+        head[vocab // 2 :] = head[: vocab - vocab // 2] * (1 + 2.0**-20)
+    decoder = make_decoder(head)
+    lengths = data.draw(
+        st.lists(st.integers(30, 33), min_size=2, max_size=MOST_ROWS)
+        | st.lists(st.integers(1, 90), min_size=2, max_size=MOST_ROWS),
+        "lengths",
+    )
+    sequences = Sequences(np.array(lengths, np.int32), vocab)
+    if kind == "broken KV":
+        sequences.kv[:, sequences.tables[0, 0]] = torch.inf
+    began = list(range(data.draw(st.integers(1, len(lengths)), "began")))
+    later, joined = list(range(len(began), len(lengths))), list[int]()
+
+    def serve(behind: int | None) -> StepRows | None:
+        came = [] if behind is None else later[: data.draw(st.integers(0, len(later)), "come")]
+        del later[: len(came)]
+        joined.extend(came)
+        return sequences.rows(came) if came else None
+
+    isa = data.draw(st.sampled_from(LEVELS), "isa")
+
+    def step(which: list[int], *, threads: int, apart: int, wanted: np.ndarray | None) -> Outcome:
+        capacity = len(lengths)
+        logits = torch.full((capacity, vocab), torch.nan)
+        best, finite = np.full(capacity, -1), np.zeros(capacity, np.bool_)
+        kv = sequences.kv.clone()
+        token_ids, rows, ends = sequences.rows(which)
+        size = decoder.step(
+            token_ids=token_ids,
+            rows=rows,
+            lengths=ends,
+            block_tables=sequences.tables,
+            kv=kv,
+            logits=logits,
+            best=best,
+            finite=finite,
+            wanted=wanted,
+            num_threads=threads,
+            rows_apart=apart,
+            isa=isa,
+            flag=None if wanted is None else np.ones(1, np.int32),
+            serve=None if wanted is None else serve,
+        )
+        return Outcome(logits[:size], best[:size].tolist(), finite[:size].tolist(), kv)
+
+    wanted = np.array([data.draw(st.booleans()) for _ in began], np.bool_)
+    got = step(
+        began,
+        threads=data.draw(st.integers(1, 4), "threads"),
+        apart=data.draw(st.sampled_from([0, 1, 5]), "apart"),
+        wanted=wanted,
+    )
+    expected = step([*began, *joined], threads=1, apart=0, wanted=None)
+    assert got.best == expected.best
+    assert got.finite == expected.finite
+    told = [*wanted.tolist(), *(True for _ in joined)]
+    assert torch.equal(got.logits[told].nan_to_num(), expected.logits[told].nan_to_num())
+    assert torch.equal(got.kv.nan_to_num(), expected.kv.nan_to_num())
+    for row, (best, finite) in enumerate(zip(expected.best, expected.finite, strict=True)):
+        assert not finite or best == int(expected.logits[row].argmax())
+
+
+@dataclass
+class Outcome:
+    logits: Tensor
+    best: list[int]
+    finite: list[bool]
+    kv: Tensor
+
+
+def passes_apart(lengths: list[int], *, threads: int, apart: int) -> int:
+    decoder = make_decoder(torch.randn(16, HIDDEN))
+    sequences = Sequences(np.array(lengths, np.int32), 16)
+    token_ids, rows, ends = sequences.rows(list(range(len(lengths))))
+    decoder.step(
+        token_ids=token_ids,
+        rows=rows,
+        lengths=ends,
+        block_tables=sequences.tables,
+        kv=sequences.kv,
+        logits=torch.empty(len(lengths), 16),
+        best=np.empty(len(lengths), np.int64),
+        finite=np.empty(len(lengths), np.bool_),
+        num_threads=threads,
+        rows_apart=apart,
+    )
+    return decoder.passes_apart
+
+
+def test_rows_go_apart_where_they_can_be_halved() -> None:
+    assert passes_apart([40] * 8, threads=2, apart=8) == 1
+    assert passes_apart([40] * 7 + [41], threads=2, apart=8) == 1
+    assert passes_apart([40] * 9, threads=3, apart=8) == 1  # two threads have two thirds
+    assert passes_apart([40] * 8, threads=2, apart=9) == 0
+    assert passes_apart([40] * 8, threads=2, apart=0) == 0
+    assert passes_apart([40] * 8, threads=1, apart=8) == 0
+
+
+def test_one_long_sequence_is_shared_by_all_threads() -> None:
+    assert passes_apart([4] * 3 + [250], threads=2, apart=4) == 0
+    assert passes_apart([4, 250, 4, 4], threads=2, apart=4) == 0
+
+
+def test_a_window_bounds_what_a_long_sequence_costs() -> None:
+    # In one layer of three the long ones read 20 keys: two take as long as four short ones.
+    assert passes_apart([120, 120, 20, 20, 20, 20], threads=2, apart=6) == 1
