@@ -1,6 +1,7 @@
 """A decoder's step computes the same whoever joins, however its rows are grouped and screened."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -82,6 +83,35 @@ class Sequences:
         return tokens, np.array(which, np.int32), self.lengths[which]
 
 
+@dataclass
+class Outcome:
+    logits: Tensor
+    best: list[int]
+    finite: list[bool]
+    kv: Tensor
+
+
+def run(decoder: HostDecoder, sequences: Sequences, which: list[int], **options: Any) -> Outcome:
+    """One step over a copy of the sequences' KV; all of them may join."""
+    capacity = len(sequences.lengths)
+    logits = torch.full((capacity, sequences.vocab), torch.nan)
+    best, finite = np.full(capacity, -1), np.zeros(capacity, np.bool_)
+    kv = sequences.kv.clone()
+    token_ids, rows, lengths = sequences.rows(which)
+    size = decoder.step(
+        token_ids=token_ids,
+        rows=rows,
+        lengths=lengths,
+        block_tables=sequences.tables,
+        kv=kv,
+        logits=logits,
+        best=best,
+        finite=finite,
+        **options,
+    )
+    return Outcome(logits[:size], best[:size].tolist(), finite[:size].tolist(), kv)
+
+
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_groups_wishes_and_newcomers_change_nothing(data: st.DataObject) -> None:
@@ -115,38 +145,19 @@ def test_groups_wishes_and_newcomers_change_nothing(data: st.DataObject) -> None
 
     isa = data.draw(st.sampled_from(LEVELS), "isa")
 
-    def step(which: list[int], *, threads: int, apart: int, wanted: np.ndarray | None) -> Outcome:
-        capacity = len(lengths)
-        logits = torch.full((capacity, vocab), torch.nan)
-        best, finite = np.full(capacity, -1), np.zeros(capacity, np.bool_)
-        kv = sequences.kv.clone()
-        token_ids, rows, ends = sequences.rows(which)
-        size = decoder.step(
-            token_ids=token_ids,
-            rows=rows,
-            lengths=ends,
-            block_tables=sequences.tables,
-            kv=kv,
-            logits=logits,
-            best=best,
-            finite=finite,
-            wanted=wanted,
-            num_threads=threads,
-            rows_apart=apart,
-            isa=isa,
-            flag=None if wanted is None else np.ones(1, np.int32),
-            serve=None if wanted is None else serve,
-        )
-        return Outcome(logits[:size], best[:size].tolist(), finite[:size].tolist(), kv)
-
     wanted = np.array([data.draw(st.booleans()) for _ in began], np.bool_)
-    got = step(
+    got = run(
+        decoder,
+        sequences,
         began,
-        threads=data.draw(st.integers(1, 4), "threads"),
-        apart=data.draw(st.sampled_from([0, 1, 5]), "apart"),
+        num_threads=data.draw(st.integers(1, 4), "threads"),
+        rows_apart=data.draw(st.sampled_from([0, 1, 5]), "apart"),
+        isa=isa,
         wanted=wanted,
+        flag=np.ones(1, np.int32),
+        serve=serve,
     )
-    expected = step([*began, *joined], threads=1, apart=0, wanted=None)
+    expected = run(decoder, sequences, [*began, *joined], num_threads=1, isa=isa)
     assert got.best == expected.best
     assert got.finite == expected.finite
     told = [*wanted.tolist(), *(True for _ in joined)]
@@ -156,30 +167,10 @@ def test_groups_wishes_and_newcomers_change_nothing(data: st.DataObject) -> None
         assert not finite or best == int(expected.logits[row].argmax())
 
 
-@dataclass
-class Outcome:
-    logits: Tensor
-    best: list[int]
-    finite: list[bool]
-    kv: Tensor
-
-
 def passes_apart(lengths: list[int], *, threads: int, apart: int) -> int:
     decoder = make_decoder(torch.randn(16, HIDDEN))
     sequences = Sequences(np.array(lengths, np.int32), 16)
-    token_ids, rows, ends = sequences.rows(list(range(len(lengths))))
-    decoder.step(
-        token_ids=token_ids,
-        rows=rows,
-        lengths=ends,
-        block_tables=sequences.tables,
-        kv=sequences.kv,
-        logits=torch.empty(len(lengths), 16),
-        best=np.empty(len(lengths), np.int64),
-        finite=np.empty(len(lengths), np.bool_),
-        num_threads=threads,
-        rows_apart=apart,
-    )
+    run(decoder, sequences, list(range(len(lengths))), num_threads=threads, rows_apart=apart)
     return decoder.passes_apart
 
 

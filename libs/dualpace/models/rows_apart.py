@@ -6,16 +6,14 @@ Importing this module needs the kernel library.
 """
 
 import math
-import time
-from collections.abc import Callable
 
 import torch
 
+from dualpace.core.timing import least_seconds
 from dualpace.kernels import PackedLinear, huge_pages, multiply_adds, narrow_arithmetic, stream_read
 
 _READ_BYTES = 1 << 28
 _STEPS = 1_000_000
-_REPEATS = 5
 _SHARE = 1 / 3
 """Of the time for multiplying that reading all weights twice may take."""
 _LEAST_ROWS = 32
@@ -35,8 +33,8 @@ def least_rows_apart(packed: PackedLinear, *, rounding: bool, num_threads: int) 
     words = torch.frombuffer(huge_pages(_READ_BYTES), dtype=torch.int64)
     words.fill_(1)
     operations = multiply_adds(_STEPS, num_threads=num_threads, arithmetic=arithmetic)
-    read_s = _least_seconds(lambda: stream_read(words, num_threads=num_threads))
-    multiply_s = _least_seconds(
+    read_s = least_seconds(lambda: stream_read(words, num_threads=num_threads))
+    multiply_s = least_seconds(
         lambda: multiply_adds(_STEPS, num_threads=num_threads, arithmetic=arithmetic)
     )
     bytes_of_weight = packed.num_bytes / (packed.outputs * packed.inputs)
@@ -55,13 +53,3 @@ def _arithmetic(weights: str, *, rounding: bool) -> str:
     if weights == "int16":
         return "int16"
     return narrow_arithmetic() if rounding and weights in ("bfloat16", "int8") else "float32"
-
-
-def _least_seconds(work: Callable[[], object]) -> float:
-    """Return the shortest of some times: others may be at work on this machine meanwhile."""
-    times = []
-    for _ in range(_REPEATS):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times)

@@ -4,12 +4,12 @@ import hashlib
 import json
 import os
 import platform
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from dualpace.core.timing import least_seconds
 from dualpace.pinning import read_topology
 
 _STREAM_WORDS = 32 << 20
@@ -59,11 +59,7 @@ def read_bandwidth_gbytes_per_s(threads: int) -> float | None:
     except ImportError:
         return None
     words = torch.ones(_STREAM_WORDS, dtype=torch.int64)
-    best_s = float("inf")
-    for _ in range(5):
-        begin = time.perf_counter()
-        stream_read(words, num_threads=threads)
-        best_s = min(best_s, time.perf_counter() - begin)
+    best_s = least_seconds(lambda: stream_read(words, num_threads=threads))
     return words.nbytes / best_s / 1e9
 
 
