@@ -30,6 +30,11 @@ std::optional<std::string> max_isa_name() {
     return cap ? std::optional(std::string(isa_name(*cap))) : std::nullopt;
 }
 
+std::optional<std::string> passed_over_isa_name() {
+    const std::optional<Isa> isa = passed_over_isa();
+    return isa ? std::optional(std::string(isa_name(*isa))) : std::nullopt;
+}
+
 }  // namespace
 
 NB_MODULE(_native, module) {
@@ -46,6 +51,8 @@ NB_MODULE(_native, module) {
     module.def(
         "dispatched_isa", [] { return std::string(isa_name(dispatched_isa())); },
         "The level used by default.");
+    module.def("passed_over_isa", &passed_over_isa_name,
+               "The level that is left out for its slow arithmetic; None: none is.");
     module.def("set_max_isa", &cap_isa, nb::arg("name").none(),
                "Cap the level used by default; None lifts the cap.");
     module.def("max_isa", &max_isa_name, "The cap; None: no cap.");

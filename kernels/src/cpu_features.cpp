@@ -43,6 +43,7 @@ constexpr std::uint32_t kLeaf1Ecx =
     bit(12) | bit(27) | bit(28) | bit(29);  // FMA, OSXSAVE, AVX, F16C
 constexpr std::uint32_t kLeaf7Avx2 = bit(5);
 constexpr std::uint32_t kLeaf7Avx512 = bit(16) | bit(17) | bit(30) | bit(31);  // F, DQ, BW, VL
+constexpr std::uint32_t kLeaf7EcxAvx512Vnni = bit(11);
 constexpr std::uint32_t kLeaf7Sub1Avx512Bf16 = bit(5);
 constexpr std::uint32_t kLeaf7EdxTiles = bit(22) | bit(24);  // AMX-BF16, AMX-TILE
 constexpr std::uint64_t kAvxState = bit(1) | bit(2);         // SSE, upper halves of YMM
@@ -65,7 +66,9 @@ bool host_supports(Isa isa) {
     if (isa == Isa::kAvx2) return avx2;
     const bool avx512 = avx2 && has_all(saved, kAvx512State) && has_all(seven.ebx, kLeaf7Avx512);
     if (isa == Isa::kAvx512) return avx512;
-    const bool bfloat16 = avx512 && has_all(cpuid(7, 1).eax, kLeaf7Sub1Avx512Bf16);
+    const bool whole = avx512 && has_all(seven.ecx, kLeaf7EcxAvx512Vnni);
+    if (isa == Isa::kAvx512Vnni) return whole;
+    const bool bfloat16 = whole && has_all(cpuid(7, 1).eax, kLeaf7Sub1Avx512Bf16);
     if (isa == Isa::kAvx512Bf16) return bfloat16;
     return bfloat16 && host_tiles().present && tile_refusal().empty();
 }

@@ -1,6 +1,8 @@
 // Maps an instruction set to its kernels. Adding a level is one entry in each table here.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <iterator>
 #include <stdexcept>
 #include <string>
@@ -46,6 +48,7 @@ constexpr Level kLevels[] = {
 #if defined(DUALPACE_X86)
     {Isa::kAvx2, "avx2", &kSpanKernelsAvx2, &kDenseKernelsAvx2},
     {Isa::kAvx512, "avx512", &kSpanKernelsAvx512, &kDenseKernelsAvx512},
+    {Isa::kAvx512Vnni, "avx512vnni", &kSpanKernelsAvx512, &kDenseKernelsAvx512Vnni},
     {Isa::kAvx512Bf16, "avx512bf16", &kSpanKernelsAvx512, &kDenseKernelsAvx512Bf16},
     {Isa::kAmxBf16, "amxbf16", &kSpanAmx, &kDenseAmx},
 #endif
@@ -89,6 +92,51 @@ std::vector<Isa>& available() {
         return found;
     }();
     return isas;
+}
+
+// The highest available level within the cap.
+Isa highest_isa() {
+    const std::optional<Isa> cap = max_isa();
+    Isa best = Isa::kGeneric;
+    for (const Isa isa : available()) {
+        if (!cap || isa <= *cap) best = isa;
+    }
+    return best;
+}
+
+using Peak = std::int64_t (*)(std::int64_t steps, float* kept);
+
+double operations_per_s(Peak peak) {
+    constexpr std::int64_t kSteps = 20000;
+    float kept = 0.0f;
+    const auto start = std::chrono::steady_clock::now();
+    const std::int64_t operations = peak(kSteps, &kept);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    // Looks at the result, so that it must be computed.
+    return kept == -1.0f ? 0.0 : static_cast<double>(operations) / seconds.count();
+}
+
+// Whether a level's bfloat16 arithmetic is so much slower than whole numbers, which are closer,
+// that those are to be used. Processors run it at the rate of whole numbers, or at a quarter of it:
+// what is measured leaves no doubt. Measured once. Tiles are faster than either.
+bool slow_bfloat16(Isa isa) {
+#if defined(DUALPACE_X86)
+    if (isa != Isa::kAvx512Bf16) return false;
+    static const bool slow = [] {
+        constexpr double kClearly = 1.5;
+        double pairs = 0.0;
+        double quanta = 0.0;
+        for (int round = 0; round < 5; ++round) {
+            pairs = std::max(pairs, operations_per_s(kDenseKernelsAvx512Bf16.rounded_peak));
+            quanta = std::max(quanta, operations_per_s(kDenseKernelsAvx512Bf16.quantised_peak));
+        }
+        return quanta > kClearly * pairs;
+    }();
+    return slow;
+#else
+    static_cast<void>(isa);
+    return false;
+#endif
 }
 
 }  // namespace
@@ -140,12 +188,13 @@ void set_max_isa(std::optional<Isa> cap) {
 std::optional<Isa> max_isa() { return current_cap; }
 
 Isa dispatched_isa() {
-    const std::optional<Isa> cap = max_isa();
-    Isa best = Isa::kGeneric;
-    for (const Isa isa : available()) {
-        if (!cap || isa <= *cap) best = isa;
-    }
-    return best;
+    const Isa best = highest_isa();
+    return slow_bfloat16(best) ? Isa::kAvx512Vnni : best;
+}
+
+std::optional<Isa> passed_over_isa() {
+    const Isa best = highest_isa();
+    return slow_bfloat16(best) ? std::optional(best) : std::nullopt;
 }
 
 Isa resolve_isa(std::optional<Isa> requested) {

@@ -5,13 +5,14 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from time import perf_counter
 
 import pytest
 
-from dualpace.kernels import _native, capabilities
+from dualpace.kernels import _native, capabilities, multiply_adds
 from tests.kernels.calls import make_call
 
-LEVELS = ["generic", "avx2", "avx512", "avx512bf16", "amxbf16"]
+LEVELS = ["generic", "avx2", "avx512", "avx512vnni", "avx512bf16", "amxbf16"]
 IS_X86 = platform.machine() in {"x86_64", "AMD64"}
 
 
@@ -41,17 +42,42 @@ def test_levels_are_those_that_the_operating_system_reports() -> None:
         "avx2": {"avx2", "fma", "f16c"},
         "avx512": {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"},
     }
-    needed["avx512bf16"] = needed["avx512"] | {"avx512_bf16"}
+    needed["avx512vnni"] = needed["avx512"] | {"avx512_vnni"}
+    needed["avx512bf16"] = needed["avx512vnni"] | {"avx512_bf16"}
     needed["amxbf16"] = needed["avx512bf16"] | {"amx_tile", "amx_bf16"}
     expected = tuple(level for level in LEVELS if needed[level] <= flags)
     assert capabilities().available == expected
 
 
+def used(allowed: list[str]) -> str:
+    """The best of the levels, where it is not passed over; then the one below."""
+    snapshot = capabilities()
+    best = [level for level in snapshot.available if level in allowed]
+    return best[-2] if best[-1] == snapshot.passed_over else best[-1]
+
+
 def test_the_best_level_is_used_without_a_cap() -> None:
-    result = run_python(
-        "from dualpace.kernels import capabilities as c; print(c().isa == c().available[-1])"
-    )
-    assert result.stdout == "True\n", result.stderr
+    result = run_python("from dualpace.kernels import capabilities as c; print(c().isa)")
+    assert result.stdout == f"{used(LEVELS)}\n", result.stderr
+
+
+def test_bfloat16_arithmetic_is_passed_over_where_whole_numbers_are_clearly_faster() -> None:
+    """Measured again here, so that one reading is held against another."""
+    snapshot = capabilities()
+    if snapshot.available[-1] != "avx512bf16":
+        assert snapshot.passed_over is None
+        return
+
+    def rate(arithmetic: str) -> float:
+        start = perf_counter()
+        done = multiply_adds(20_000, num_threads=1, arithmetic=arithmetic, isa="avx512bf16")
+        return done / (perf_counter() - start)
+
+    pairs, whole = (max(rate(name) for _ in range(9)) for name in ("bfloat16", "int16"))
+    assert (snapshot.passed_over is None) == (whole < 1.5 * pairs)
+    assert (snapshot.isa == "avx512bf16") == (snapshot.passed_over is None)
+    if snapshot.passed_over is not None:
+        assert "avx512bf16 passed over" in str(snapshot)
 
 
 @pytest.mark.parametrize("cap", LEVELS)
@@ -61,8 +87,7 @@ def test_the_environment_caps_dispatch(cap: str) -> None:
         DUALPACE_MAX_ISA=cap,
     )
     allowed = LEVELS[: LEVELS.index(cap) + 1]
-    expected = [level for level in capabilities().available if level in allowed][-1]
-    assert result.stdout.startswith(f"{expected} {cap}\n"), result.stderr
+    assert result.stdout.startswith(f"{used(allowed)} {cap}\n"), result.stderr
     assert f"capped by DUALPACE_MAX_ISA={cap}" in result.stdout
 
 

@@ -14,6 +14,9 @@ def portable_twins() -> list[str]:
 def dispatched_isa() -> str:
     """The level used by default."""
 
+def passed_over_isa() -> str | None:
+    """The level that is left out for its slow arithmetic; None: none is."""
+
 def set_max_isa(name: str | None) -> None:
     """Cap the level used by default; None lifts the cap."""
 

@@ -1,6 +1,7 @@
 """What the native kernels can do in this process: instruction sets, compiler, OpenMP runtime.
 
-Dispatch takes the best instruction set that both the processor and the operating system support.
+Dispatch takes the best instruction set that both the processor and the operating system support;
+avx512bf16 only where its arithmetic is as fast as that of whole numbers.
 The environment variable DUALPACE_MAX_ISA, read once at import, caps it.
 """
 
@@ -26,6 +27,9 @@ class Capabilities:
     """In this build; rising."""
     max_isa: str | None
     """The cap from the environment; None: no cap."""
+    passed_over: str | None
+    """A better level that is not used: its bfloat16 arithmetic was measured, and whole numbers are
+    clearly faster here, and closer. None: there is none."""
     tile_refusal: str
     """Why tiles (AMX) that the processor has are not used; empty: it has none, or they are."""
     compiler: str
@@ -36,9 +40,10 @@ class Capabilities:
 
     def __str__(self) -> str:
         cap = f", capped by {MAX_ISA_VARIABLE}={self.max_isa}" if self.max_isa is not None else ""
+        over = f", {self.passed_over} passed over" if self.passed_over is not None else ""
         refused = f"; no tiles: {self.tile_refusal}" if self.tile_refusal else ""
         return (
-            f"kernels: isa {self.isa} of {', '.join(self.available)}{cap}{refused}; "
+            f"kernels: isa {self.isa} of {', '.join(self.available)}{over}{cap}{refused}; "
             f"{self.compiler}; "
             f"OpenMP {self.openmp_runtime}, {self.openmp_threads} threads"
         )
@@ -60,6 +65,7 @@ def capabilities() -> Capabilities:
         available=tuple(_native.available_isas()),
         compiled=tuple(_native.compiled_isas()),
         max_isa=_native.max_isa(),
+        passed_over=_native.passed_over_isa(),
         tile_refusal=_native.tile_refusal(),
         compiler=_native.compiler(),
         openmp_runtime=_native.openmp_runtime(),

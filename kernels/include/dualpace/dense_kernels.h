@@ -122,6 +122,7 @@ extern const DenseKernels kDenseKernelsPortableBf16;
 #if defined(DUALPACE_X86)
 extern const DenseKernels kDenseKernelsAvx2;
 extern const DenseKernels kDenseKernelsAvx512;
+extern const DenseKernels kDenseKernelsAvx512Vnni;
 extern const DenseKernels kDenseKernelsAvx512Bf16;
 #endif
 

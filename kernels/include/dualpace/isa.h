@@ -16,8 +16,9 @@ enum class Isa {
     kGeneric = 0,
     kAvx2 = 1,
     kAvx512 = 2,
-    kAvx512Bf16 = 3,
-    kAmxBf16 = 4,
+    kAvx512Vnni = 3,
+    kAvx512Bf16 = 4,
+    kAmxBf16 = 5,
     kPortable512 = 100,
     kPortableBf16 = 101,
     kPortableAmx = 102,
@@ -42,8 +43,12 @@ std::vector<Isa> portable_twins();
 void set_max_isa(std::optional<Isa> cap);
 std::optional<Isa> max_isa();
 
-// The highest available level within the cap.
+// The highest available level within the cap, passed_over_isa() left out.
 Isa dispatched_isa();
+
+// The level that dispatch would take but for its arithmetic, which was measured to be slower than
+// that of the level below; nullopt: there is none within the cap.
+std::optional<Isa> passed_over_isa();
 
 // `requested` if given, else dispatched_isa(). A request is not subject to the cap.
 // Throws std::invalid_argument if the level was not compiled or this machine lacks it.

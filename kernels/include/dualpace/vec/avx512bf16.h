@@ -1,14 +1,14 @@
-// AVX-512 with its bfloat16 arithmetic.
+// AVX-512 with its bfloat16 arithmetic. Processors that have it sum whole numbers, too.
 #pragma once
 
 #include <cstring>
 
-#include "dualpace/vec/avx512.h"
+#include "dualpace/vec/avx512vnni.h"
 
 namespace dualpace {
 namespace {
 
-struct Avx512Bf16 : Avx512 {
+struct Avx512Bf16 : Avx512Vnni {
     // Thirty-two bfloat16: each lane holds two neighbours.
     using Pairs = __m512bh;
 
