@@ -61,7 +61,7 @@ class Engine:
             tables,
             host_attention(self._num_threads),
             num_threads=self._num_threads,
-            rows_apart=None,
+            rows_in_turns=None,
         )
         rows = np.arange(cell.batch, dtype=np.int32)
         nobody = np.zeros(cell.batch, np.bool_)

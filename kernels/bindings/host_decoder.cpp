@@ -223,7 +223,7 @@ class Serving {
         if (raised_) return {};
         const nb::gil_scoped_acquire acquire;
         try {
-            const bool late = behind == kTooLate || room_ == 0;
+            const bool late = room_ == 0;
             StepRows came = joining(function_(late ? nb::none() : nb::object(nb::int_(behind))),
                                     late ? 0 : room_);
             room_ -= came.count();
@@ -253,7 +253,7 @@ const std::int32_t* checked_flag(const std::optional<ArrayView>& flag) {
 std::int64_t step(BoundDecoder& self, nb::handle token_ids, nb::handle rows, nb::handle lengths,
                   nb::handle block_tables, nb::handle kv, nb::handle logits, nb::handle best,
                   nb::handle finite, nb::handle wanted, bool rounding, std::int64_t num_threads,
-                  std::optional<std::string_view> isa, std::int64_t rows_apart, nb::handle flag,
+                  std::optional<std::string_view> isa, std::int64_t rows_in_turns, nb::handle flag,
                   nb::handle serve) {
     Batch batch{{"token_ids", token_ids, Access::kRead},
                 {"rows", rows, Access::kRead},
@@ -270,8 +270,8 @@ std::int64_t step(BoundDecoder& self, nb::handle token_ids, nb::handle rows, nb:
     const StepArgs args = to_args(batch);
     check_num_threads(num_threads);
     const Isa level = resolve_isa(isa ? std::optional(parse_isa(*isa)) : std::nullopt);
-    if (rows_apart < 0) {
-        throw std::invalid_argument("rows_apart: is " + std::to_string(rows_apart) +
+    if (rows_in_turns < 0) {
+        throw std::invalid_argument("rows_in_turns: is " + std::to_string(rows_in_turns) +
                                     ", it must be 0 or more");
     }
     if (flag.is_none() != serve.is_none())
@@ -284,7 +284,7 @@ std::int64_t step(BoundDecoder& self, nb::handle token_ids, nb::handle rows, nb:
     {
         const nb::gil_scoped_release release;
         const std::lock_guard lock(self.stepping());
-        total = decoder.step(args, {rounding, static_cast<int>(num_threads), level, rows_apart},
+        total = decoder.step(args, {rounding, static_cast<int>(num_threads), level, rows_in_turns},
                              interruption);
     }
     serving.rethrow();
@@ -318,19 +318,19 @@ void bind_host_decoder(nb::module_& module) {
         .def("step", &step, nb::kw_only(), nb::arg("token_ids"), nb::arg("rows"),
              nb::arg("lengths"), nb::arg("block_tables"), nb::arg("kv"), nb::arg("logits"),
              nb::arg("best"), nb::arg("finite"), nb::arg("wanted").none(), nb::arg("rounding"),
-             nb::arg("num_threads"), nb::arg("isa").none(), nb::arg("rows_apart"),
+             nb::arg("num_threads"), nb::arg("isa").none(), nb::arg("rows_in_turns"),
              nb::arg("flag").none(), nb::arg("serve").none(),
              nb::sig("def step(self, *, token_ids: object, rows: object, lengths: object, "
                      "block_tables: object, kv: object, logits: object, best: object, finite: "
                      "object, wanted: object | None, rounding: bool, num_threads: int, isa: str | "
-                     "None, rows_apart: int, flag: object | None, serve: object | None) -> int"))
+                     "None, rows_in_turns: int, flag: object | None, serve: object | None) -> int"))
         .def_prop_ro(
             "stage_seconds", [](BoundDecoder& self) { return self.decoder().stage_seconds(); },
             nb::sig("def stage_seconds(self) -> list[float]"),
             "Of all steps: embed, pre-attention, attention, post-attention, head.")
         .def_prop_ro(
-            "passes_apart", [](BoundDecoder& self) { return self.decoder().passes_apart(); },
-            nb::sig("def passes_apart(self) -> int"), "See dualpace.kernels.HostDecoder.");
+            "passes_in_turns", [](BoundDecoder& self) { return self.decoder().passes_in_turns(); },
+            nb::sig("def passes_in_turns(self) -> int"), "See dualpace.kernels.HostDecoder.");
 }
 
 }  // namespace dualpace

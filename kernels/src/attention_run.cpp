@@ -16,17 +16,58 @@ std::int64_t kv_head_bytes(const PagedAttentionArgs& args) {
 
 }  // namespace
 
-void AttentionRun::run(std::int64_t part) const {
-    const Cursor end = plan_.end(part);
-    Cursor at = plan_.begin(part);
-    if (at == end) return;
-    if (at.span != 0) {
-        run_borrowed(part);
-        at = {at.strip + 1, 0};
+SpanCursor::SpanCursor(const AttentionRun& run, std::int64_t part)
+    : run_(&run), at_(run.plan_.begin(part)), end_(run.plan_.end(part)) {
+    settle();
+}
+
+void SpanCursor::pass() {
+    ++at_.span;
+    settle();
+}
+
+// Goes on to the next strip that has keys, where this one has no more.
+void SpanCursor::settle() {
+    for (; at_.strip < end_.strip || (at_.strip == end_.strip && at_.span < end_.span);
+         at_ = {at_.strip + 1, 0}) {
+        const KeyRange keys = run_->keys_of(at_.strip);
+        at_.span = std::max(at_.span, keys.first_span());
+        if (keys.count() == 0 || at_.span >= keys.end_span()) continue;
+        more_ = at_.strip < end_.strip || at_.span < end_.span;
+        return;
     }
-    for (; at.strip < end.strip; ++at.strip)
-        run_strip(part, at.strip, keys_of(at.strip).end_span());
-    if (at.strip == end.strip && end.span != 0) run_strip(part, at.strip, end.span);
+    more_ = false;
+}
+
+AttentionWalk::AttentionWalk(const AttentionRun& run, std::int64_t part)
+    : run_(&run), part_(part), cursor_(run, part) {}
+
+void AttentionWalk::advance() {
+    const auto [strip, span] = cursor_.at();
+    if (strip != strip_) task_ = run_->start_strip(part_, strip);
+    strip_ = strip;
+    run_->select_span(task_, strip, span);
+    const Cursor& begin = run_->plan_.begin(part_);
+    if (begin.span != 0 && begin.strip == strip) {
+        // An earlier part began this strip, and will fold what is kept here.
+        const AttentionPlan::Borrowed& spans = run_->plan_.borrowed(part_);
+        run_->attend(task_, run_->memory_.slot(spans.slot + span - spans.first));
+    } else {
+        const KeyRange keys = run_->keys_of(strip);
+        const std::int64_t heads = run_->heads_;
+        const std::int64_t head_dim = run_->args_.head_dim;
+        const Partial total = run_->memory_.total(part_, run_->out_of(strip));
+        const Partial later = run_->memory_.span_result(part_);
+        const bool first = span == keys.first_span();
+        run_->attend(task_, first ? total : later);
+        if (!first) run_->kernels_.fold(total, later, heads, head_dim);
+        if (span + 1 == keys.end_span()) run_->kernels_.normalise(total, heads, head_dim);
+    }
+    cursor_.pass();
+}
+
+void AttentionRun::run(std::int64_t part) const {
+    for (AttentionWalk walk(*this, part); walk.more();) walk.advance();
 }
 
 void AttentionRun::close(std::int64_t part) const {
@@ -44,29 +85,50 @@ void AttentionRun::close(std::int64_t part) const {
     kernels_.normalise(total, heads_, args_.head_dim);
 }
 
-void AttentionRun::run_borrowed(std::int64_t part) const {
-    const AttentionPlan::Borrowed& spans = plan_.borrowed(part);
-    const std::int64_t strip = plan_.begin(part).strip;
-    SpanTask task = start_strip(part, strip);
-    for (std::int64_t span = spans.first; span < spans.last; ++span) {
-        select_span(task, strip, span);
-        attend(task, memory_.slot(spans.slot + span - spans.first));
+std::int64_t AttentionRun::bytes(std::int64_t part) const {
+    std::int64_t keys = 0;
+    for (SpanCursor cursor(*this, part); cursor.more(); cursor.pass()) {
+        const KeySpan span = span_of(cursor.at().strip, cursor.at().span);
+        keys += span.last - span.first;
     }
+    return keys * key_bytes();
 }
 
-void AttentionRun::run_strip(std::int64_t part, std::int64_t strip, std::int64_t end_span) const {
-    const KeyRange keys = keys_of(strip);
-    if (keys.count() == 0) return;
-    const Partial total = memory_.total(part, out_of(strip));
-    const Partial later = memory_.span_result(part);
-    SpanTask task = start_strip(part, strip);
-    for (std::int64_t span = keys.first_span(); span < end_span; ++span) {
-        const bool first = span == keys.first_span();
-        select_span(task, strip, span);
-        attend(task, first ? total : later);
-        if (!first) kernels_.fold(total, later, heads_, args_.head_dim);
+std::int64_t AttentionRun::list(const Cursor& at, std::vector<MemoryPiece>& pieces) const {
+    // Shorter ones are in time if the span before them fetches them.
+    constexpr std::int64_t kLeastBytes = 2048;
+    // So that what a task is to fetch can be cut to its size.
+    constexpr std::int64_t kMostBytes = 16384;
+    const KeySpan span = span_of(at.strip, at.span);
+    const std::int64_t row = args_.head_dim * element_size(args_.kv_type);
+    const std::int64_t head = kv_head_bytes(args_);
+    const std::int64_t half = args_.kv_heads * head;
+    const std::int64_t together = plan_.kv_heads_together();
+    const auto add = [&](const char* from, std::int64_t bytes) {
+        if (bytes < kLeastBytes) return;
+        for (const char* const end = from + bytes; from < end; from += kMostBytes)
+            pieces.push_back({from, std::min(from + kMostBytes, end)});
+    };
+    for (std::int64_t position = span.first; position < span.last;) {
+        const std::int64_t slot = position % args_.block_size;
+        const std::int64_t count = std::min(args_.block_size - slot, span.last - position);
+        const char* const keys = static_cast<const char*>(span.kv) +
+                                 span.blocks[position / args_.block_size] * 2 * half + slot * row;
+        for (const char* const from : {keys, keys + half}) {
+            if (count == args_.block_size) {
+                add(from, together * head);
+                continue;
+            }
+            for (std::int64_t h = 0; h < together; ++h) add(from + h * head, count * row);
+        }
+        position += count;
     }
-    if (end_span == keys.end_span()) kernels_.normalise(total, heads_, args_.head_dim);
+    return (span.last - span.first) * key_bytes();
+}
+
+// Of a strip's keys and values at one position.
+std::int64_t AttentionRun::key_bytes() const {
+    return 2 * plan_.kv_heads_together() * args_.head_dim * element_size(args_.kv_type);
 }
 
 SpanTask AttentionRun::start_strip(std::int64_t part, std::int64_t strip) const {

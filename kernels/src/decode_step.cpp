@@ -10,8 +10,6 @@ namespace {
 
 // Products of a layer, in order; they number its tickets.
 enum Product : std::int64_t { kQkv, kOutput, kGateUp, kDown, kProducts };
-// Behind those of all layers.
-enum HeadProduct : std::int64_t { kHead, kScreen, kHeadProducts };
 
 std::int64_t element_bytes(ElementType type) { return type == ElementType::kFloat32 ? 4 : 2; }
 
@@ -44,35 +42,9 @@ DecodeStep::DecodeStep(const HostDecoder& decoder, const std::vector<std::int64_
     inner_ = memory.inner.reserve(batch * shape_.inner);
     const std::int64_t widest = std::max({shape_.hidden, shape_.query_size(), shape_.inner});
     prepared_ = memory.prepared.reserve(prepared_words(batch, widest));
-    memory.tickets.resize(
-        static_cast<std::size_t>(decoder.num_layers() * kProducts + kHeadProducts));
+    memory.tickets.resize(static_cast<std::size_t>(decoder.num_layers() * kProducts));
     for (Ticket& ticket : memory.tickets) ticket.reset();
     prepare_attention(windows, memory);
-    order_rows();
-}
-
-bool DecodeStep::wanted(std::int64_t row) const {
-    return args_.wanted == nullptr || row >= args_.wanted_rows || args_.wanted[row];
-}
-
-// Only the greatest logit of a row that is not wanted has to be right. Where activations are
-// rounded the head is as fast as a screen of it.
-void DecodeStep::order_rows() {
-    const bool screens = decoder_.ends().screen != nullptr && !rounding_ && dense_.fast_quanta;
-    memory_.order.resize(static_cast<std::size_t>(args_.batch));
-    std::iota(memory_.order.begin(), memory_.order.end(), 0);
-    const auto screened =
-        std::stable_partition(memory_.order.begin(), memory_.order.end(),
-                              [&](std::int64_t row) { return !screens || wanted(row); });
-    exact_rows_ = screened - memory_.order.begin();
-    const bool mixed = exact_rows_ != 0 && exact_rows_ != args_.batch;
-    scores_ = mixed ? memory_.scores.reserve(exact_rows_ * shape_.vocab) : args_.logits;
-    screened_ = nullptr;
-    if (exact_rows_ != args_.batch) {
-        screened_ = memory_.screened.reserve(
-            (args_.batch - exact_rows_) *
-            greatest_values(decoder_.ends().screen->packed().matrix(), dense_));
-    }
 }
 
 // Layers of one window share a plan; all share the memory.
@@ -135,11 +107,11 @@ void DecodeStep::embed(const Team& team) const {
     team.wait();
 }
 
-void DecodeStep::pre_attention(std::int64_t layer, const Team& team) const {
+void DecodeStep::pre_attention(std::int64_t layer, const Team& team, Beside* beside) const {
     const DecoderLayer& parts = decoder_.layer(layer);
     norm_rows(hidden_, parts.input_norm, normed_, team);
     multiply(*parts.qkv, normed_, {Finish::kStore, Activation::kSilu, qkv_, shape_.qkv_size()},
-             layer * kProducts + kQkv, team);
+             layer * kProducts + kQkv, team, beside);
     char* const kv = kv_of(layer);
     for (std::int64_t row = team.index; row < args_.batch; row += team.count)
         write_row(parts, row, kv);
@@ -176,83 +148,57 @@ void DecodeStep::store_heads(const float* heads, char* to) const {
         dense_.store(heads + h * shape_.head_dim, shape_.head_dim, args_.kv_type, to + h * stride);
 }
 
-void DecodeStep::attention(std::int64_t layer, const Team& team) const {
-    const DecoderLayer& parts = decoder_.layer(layer);
-    PagedAttentionArgs attention = attention_args(parts);
+LayerAttention::LayerAttention(const DecodeStep& step, std::int64_t layer)
+    : args_(step.layer_attention_args(layer)),
+      plan_(step.plan_of(layer)),
+      memory_(args_, plan_, step.memory_.attention),
+      run_(args_, plan_, memory_, step.span_) {}
+
+PagedAttentionArgs DecodeStep::layer_attention_args(std::int64_t layer) const {
+    PagedAttentionArgs attention = attention_args(decoder_.layer(layer));
     attention.kv = kv_of(layer);
-    const auto window = std::find(windows_.begin(), windows_.end(), parts.window);
-    const AttentionPlan& plan = memory_.plans[static_cast<std::size_t>(window - windows_.begin())];
-    const Memory memory(attention, plan, memory_.attention);
-    const AttentionRun run(attention, plan, memory, span_);
-    for (int part = team.index; part < num_threads_; part += team.count) run.run(part);
+    return attention;
+}
+
+const AttentionPlan& DecodeStep::plan_of(std::int64_t layer) const {
+    const auto window = std::find(windows_.begin(), windows_.end(), decoder_.layer(layer).window);
+    return memory_.plans[static_cast<std::size_t>(window - windows_.begin())];
+}
+
+void DecodeStep::attention(std::int64_t layer, const Team& team) const {
+    const LayerAttention attention(*this, layer);
+    for (int part = team.index; part < num_threads_; part += team.count) attention.run().run(part);
     team.wait();
+    close_attention(attention, team);
+}
+
+void DecodeStep::close_attention(const LayerAttention& attention, const Team& team) const {
     if (num_threads_ == 1) return;
-    for (int part = team.index; part < num_threads_; part += team.count) run.close(part);
+    for (int part = team.index; part < num_threads_; part += team.count)
+        attention.run().close(part);
     team.wait();
 }
 
-void DecodeStep::post_attention(std::int64_t layer, const Team& team) const {
+void DecodeStep::post_attention(std::int64_t layer, const Team& team, Beside* beside) const {
     const DecoderLayer& parts = decoder_.layer(layer);
     const std::int64_t tickets = layer * kProducts;
-    add_projection(*parts.output, attended_, parts.output_norm, tickets + kOutput, team);
+    add_projection(*parts.output, attended_, parts.output_norm, tickets + kOutput, team, beside);
     norm_rows(hidden_, parts.feed_forward_norm, normed_, team);
     multiply(*parts.gate_up, normed_, {Finish::kGate, parts.activation, inner_, shape_.inner},
-             tickets + kGateUp, team);
-    add_projection(*parts.down, inner_, parts.feed_forward_output_norm, tickets + kDown, team);
-}
-
-void DecodeStep::head(const Team& team) const {
-    const DecoderEnds& ends = decoder_.ends();
-    const std::int64_t n = shape_.hidden;
-    const std::int64_t vocab = shape_.vocab;
-    const std::int64_t tickets = decoder_.num_layers() * kProducts;
-    const auto row_of = [&](std::int64_t i) { return memory_.order[static_cast<std::size_t>(i)]; };
-    for (std::int64_t i = team.index; i < args_.batch; i += team.count) {
-        dense_.rms_norm(hidden_ + row_of(i) * n, n, ends.final_norm, shape_.norm_eps,
-                        normed_ + i * n);
-    }
-    team.wait();
-    const std::int64_t screened = args_.batch - exact_rows_;
-    if (exact_rows_ != 0) {
-        multiply_rows(*ends.head, normed_, exact_rows_,
-                      {Finish::kStore, Activation::kSilu, scores_, vocab}, tickets + kHead, team);
-    }
-    for (std::int64_t i = team.index; i < exact_rows_; i += team.count)
-        tell_exact(row_of(i), scores_ + i * vocab);
-    if (screened != 0) {
-        const PackedLinear& packed = ends.screen->packed();
-        const std::int64_t values = greatest_values(packed.matrix(), dense_);
-        const float* const x = normed_ + exact_rows_ * n;
-        const QuantisedRows quantised =
-            multiply_rows(packed, x, screened,
-                          {Finish::kGreatest, Activation::kSilu, screened_, values},
-                          tickets + kScreen, team)
-                .quantised;
-        for (std::int64_t i = team.index; i < screened; i += team.count) {
-            const GreatestLogit found = ends.screen->greatest(x + i * n, rows_from(quantised, i),
-                                                              screened_ + i * values, dense_);
-            args_.best[row_of(exact_rows_ + i)] = found.index;
-            args_.finite[row_of(exact_rows_ + i)] = found.finite;
-        }
-    }
-    team.wait();
-}
-
-void DecodeStep::tell_exact(std::int64_t row, const float* logits) const {
-    float* const to = args_.logits + row * shape_.vocab;
-    if (to != logits) std::copy_n(logits, shape_.vocab, to);
-    args_.best[row] = dense_.argmax(to, shape_.vocab, &args_.finite[row]);
+             tickets + kGateUp, team, beside);
+    add_projection(*parts.down, inner_, parts.feed_forward_output_norm, tickets + kDown, team,
+                   beside);
 }
 
 // hidden += the product, normalised first where the model does so.
 void DecodeStep::add_projection(const PackedLinear& linear, const float* x, const float* norm,
-                                std::int64_t ticket, const Team& team) const {
+                                std::int64_t ticket, const Team& team, Beside* beside) const {
     const std::int64_t n = shape_.hidden;
     if (norm == nullptr) {
-        multiply(linear, x, {Finish::kAdd, Activation::kSilu, hidden_, n}, ticket, team);
+        multiply(linear, x, {Finish::kAdd, Activation::kSilu, hidden_, n}, ticket, team, beside);
         return;
     }
-    multiply(linear, x, {Finish::kStore, Activation::kSilu, projected_, n}, ticket, team);
+    multiply(linear, x, {Finish::kStore, Activation::kSilu, projected_, n}, ticket, team, beside);
     for (std::int64_t row = team.index; row < args_.batch; row += team.count) {
         float* const y = projected_ + row * n;
         dense_.rms_norm(y, n, norm, shape_.norm_eps, y);
@@ -270,21 +216,9 @@ void DecodeStep::norm_rows(const float* x, const float* weight, float* out,
 }
 
 void DecodeStep::multiply(const PackedLinear& linear, const float* x, const LinearOutput& output,
-                          std::int64_t ticket, const Team& team) const {
-    multiply_rows(linear, x, args_.batch, output, ticket, team);
-}
-
-// Returns the rows as they were multiplied; they last until the next product.
-LinearInput DecodeStep::multiply_rows(const PackedLinear& linear, const float* x, std::int64_t rows,
-                                      const LinearOutput& output, std::int64_t ticket,
-                                      const Team& team) const {
-    const MatrixView& matrix = linear.matrix();
-    const LinearInput input =
-        prepare_input(matrix, x, matrix.inputs, rows, rounding_, prepared_, dense_, team);
-    run_linear(linear, input, output, dense_, team,
-               memory_.tickets[static_cast<std::size_t>(ticket)]);
-    team.wait();
-    return input;
+                          std::int64_t ticket, const Team& team, Beside* beside) const {
+    multiply_rows({linear, x, args_.batch, rounding_, prepared_}, output, dense_, team,
+                  memory_.tickets[static_cast<std::size_t>(ticket)], beside);
 }
 
 }  // namespace dualpace

@@ -1,12 +1,13 @@
 #include "dualpace/host_decoder.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
-#include "course.h"
+#include "attention_beside.h"
+#include "decode_head.h"
 #include "decode_step.h"
 
 namespace dualpace {
@@ -58,6 +59,8 @@ StepArgs only(const StepRows& rows, const StepArgs& args) {
     return result;
 }
 
+}  // namespace
+
 // Adds what passes between two calls to a stage's seconds, on the thread that made it.
 class Stopwatch {
   public:
@@ -69,6 +72,12 @@ class Stopwatch {
             std::chrono::duration<double>(now - last_).count();
         last_ = now;
     }
+    // So many seconds of one stage were another's.
+    void move(double seconds, Stage from, Stage to) {
+        if (seconds_ == nullptr) return;
+        (*seconds_)[static_cast<std::size_t>(from)] -= seconds;
+        (*seconds_)[static_cast<std::size_t>(to)] += seconds;
+    }
 
   private:
     using Clock = std::chrono::steady_clock;
@@ -78,34 +87,24 @@ class Stopwatch {
     Clock::time_point last_;
 };
 
-// Calls attended() between attention and what follows.
-template <class Attended>
-void run_layer(const DecodeStep& step, std::int64_t layer, const Team& team, Stopwatch& watch,
-               const Attended& attended) {
-    step.pre_attention(layer, team);
+namespace {
+
+void run_layer(const DecodeStep& step, std::int64_t layer, const Team& team, Stopwatch& watch) {
+    step.pre_attention(layer, team, nullptr);
     watch.stage_ends(Stage::kPreAttention);
     step.attention(layer, team);
     watch.stage_ends(Stage::kAttention);
-    attended();
-    step.post_attention(layer, team);
+    step.post_attention(layer, team, nullptr);
     watch.stage_ends(Stage::kPostAttention);
 }
 
-// Of two groups' threads, those of the first.
-int leading_threads(int num_threads) { return (num_threads + 1) / 2; }
-
-// Rows [begin, end) of a step.
-StepArgs part_of(const StepArgs& all, std::int64_t begin, std::int64_t end, std::int64_t vocab) {
+// Rows [begin, end) of a step's layers.
+StepArgs part_of(const StepArgs& all, std::int64_t begin, std::int64_t end) {
     StepArgs part = all;
     part.token_ids += begin;
     part.rows += begin;
     part.lengths += begin;
     part.batch = part.capacity = end - begin;
-    part.wanted_rows = std::clamp<std::int64_t>(all.wanted_rows - begin, 0, part.batch);
-    if (part.wanted != nullptr) part.wanted = part.wanted_rows > 0 ? all.wanted + begin : nullptr;
-    part.logits += begin * vocab;
-    part.best += begin;
-    part.finite += begin;
     return part;
 }
 
@@ -157,104 +156,100 @@ void HostDecoder::check_step(const StepArgs& args) const {
     }
 }
 
-// What the layers take for one row, in multiply-adds of the narrowest kind. For each byte of keys
-// and values that is about three of fp32, six of narrower ones.
-double HostDecoder::row_cost(const StepArgs& args, std::int64_t row, bool rounding) const {
-    const std::int64_t weights =
-        shape_.hidden * (shape_.qkv_size() + shape_.query_size() + 3 * shape_.inner);
-    const std::int64_t key_bytes =
-        2 * shape_.kv_heads * shape_.head_dim * (args.kv_type == ElementType::kFloat32 ? 4 : 2);
-    const std::int64_t length = args.lengths[row];
-    std::int64_t keys = 0;
-    for (const DecoderLayer& layer : layers_)
-        keys += layer.window > 0 ? std::min(layer.window, length) : length;
-    return static_cast<double>(num_layers() * weights + (rounding ? 6 : 3) * key_bytes * keys);
+// Multiply-adds of one row in a layer's products, in front of attention and behind it.
+double HostDecoder::pre_work() const {
+    return static_cast<double>(shape_.hidden * shape_.qkv_size());
 }
 
-// One or two groups of a step's rows, that take about as long for their threads; one where rows
-// differ so much that two would not.
-std::vector<StepArgs> HostDecoder::groups_of(const StepArgs& all, const StepWay& way) const {
-    constexpr double kMostUneven = 1.03;
-    const bool apart = way.rows_apart > 0 && all.batch >= way.rows_apart && way.num_threads > 1;
-    if (!apart || all.batch < 2) return {all};
-    std::vector<double> before{0.0};
-    for (std::int64_t row = 0; row < all.batch; ++row)
-        before.push_back(before.back() + row_cost(all, row, way.rounding));
-    const double share = static_cast<double>(leading_threads(way.num_threads)) / way.num_threads;
-    const double fair = before.back() * share;
-    const auto above = std::lower_bound(before.begin() + 1, before.end() - 2, fair);
-    const auto cut =
-        fair - *(above - 1) < *above - fair && above - 1 != before.begin() ? above - 1 : above;
-    const double slower = std::max(*cut / share, (before.back() - *cut) / (1.0 - share));
-    if (slower > kMostUneven * before.back()) return {all};
-    const std::int64_t rows = cut - before.begin();
-    return {part_of(all, 0, rows, shape_.vocab), part_of(all, rows, all.batch, shape_.vocab)};
+double HostDecoder::post_work() const {
+    return static_cast<double>(shape_.hidden * (shape_.query_size() + 3 * shape_.inner));
 }
 
 // Goes through layers from `first` on, until somebody comes, or to the end of the step. Returns the
-// layer at which those who came join, if they did.
-std::int64_t HostDecoder::go_on(const StepArgs& all, float* hidden, std::int64_t first,
+// layer at which those who came join, if they did. `asked`: whether that was asked before `first`.
+std::int64_t HostDecoder::go_on(const StepArgs& all, float* hidden, std::int64_t first, bool asked,
                                 const StepWay& way, const Interruption& interruption,
                                 StepRows& newcomers) {
-    const std::vector<StepArgs> groups = groups_of(all, way);
-    std::deque<DecodeStep> steps;
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-        StepWay own = way;
-        const int leading = leading_threads(way.num_threads);
-        if (groups.size() > 1) own.num_threads = g == 0 ? leading : way.num_threads - leading;
-        steps.emplace_back(*this, windows_, groups[g], hidden, memories_[g], own);
-        hidden += groups[g].batch * shape_.hidden;
+    const bool in_turns =
+        way.rows_in_turns > 0 && all.batch >= std::max<std::int64_t>(2, way.rows_in_turns);
+    const std::int64_t half = in_turns ? all.batch - all.batch / 2 : all.batch;
+    std::deque<StepArgs> rows;
+    std::deque<DecodeStep> groups;
+    for (std::int64_t begin = 0; begin < all.batch; begin += half) {
+        rows.push_back(part_of(all, begin, std::min(begin + half, all.batch)));
+        groups.emplace_back(*this, windows_, rows.back(), hidden + begin * shape_.hidden,
+                            memories_[groups.size()], way);
     }
-    if (groups.size() > 1) ++passes_apart_;
-    Course course(first, num_layers());
-    std::array<bool, kMostGroups> goes_on{};
-    const auto run_group = [&](std::size_t group, const Team& team, Stopwatch& watch) {
-        const DecodeStep& step = steps[group];
-        const bool leads = team.index == 0;
-        if (leads && group != 0) course.give_lead();
+    const DecodeHead head(*this, all, hidden, head_memory_, way);
+    if (in_turns) ++passes_in_turns_;
+    beside_.resize(static_cast<std::size_t>(way.num_threads));
+    std::int64_t stop = num_layers();
+    run_team(way.num_threads, [&](const Team& team) {
+        Stopwatch watch(team.index == 0 ? &seconds_ : nullptr);
         if (first == 0) {
-            step.embed(team);
+            for (const DecodeStep& group : groups) group.embed(team);
             watch.stage_ends(Stage::kEmbed);
         }
         for (std::int64_t layer = first;; ++layer) {
-            if (leads) goes_on[group] = course.begin(group, layer);
-            team.wait();
-            if (!goes_on[group]) break;
-            if (leads && group == 0) append(course.poll(interruption), newcomers);
-            if (layer == num_layers()) {
-                step.head(team);
-                watch.stage_ends(Stage::kHead);
-                break;
+            // Those who join come in where all rows have as many layers behind them.
+            if (team.index == 0 && !(asked && layer == first) && interruption.asked()) {
+                newcomers = interruption.serve(layer);
+                if (newcomers.count() != 0) stop = layer;
             }
-            run_layer(step, layer, team, watch, [&] {
-                if (leads && group == 0 && layer == first) course.take_lead();
-            });
+            team.wait();
+            const bool ends = layer == stop;
+            if (in_turns) {
+                const Turn behind{layer > first, !ends, layer};
+                take_turn(groups[0], behind, layer > first ? &groups[1] : nullptr, layer - 1, way,
+                          team, watch);
+                take_turn(groups[1], behind, ends ? nullptr : &groups[0], layer, way, team, watch);
+            } else if (!ends) {
+                run_layer(groups[0], layer, team, watch);
+            }
+            if (ends) break;
         }
-        if (leads) course.end(group);
-    };
-    std::array<MeetingPoint, kMostGroups> meetings;
-    run_team(way.num_threads, [&](const Team& team) {
-        Stopwatch watch(team.index == 0 ? &seconds_ : nullptr);
-        if (groups.size() == 1) {
-            run_group(0, team, watch);
-            return;
-        }
-        const int leading = leading_threads(team.count);
-        const bool alone = team.count == 1;
-        if (team.index < leading) run_group(0, {team.index, leading, &meetings[0]}, watch);
-        if (alone) {
-            run_group(1, {0, 1, &meetings[1]}, watch);
-        } else if (team.index >= leading) {
-            run_group(1, {team.index - leading, team.count - leading, &meetings[1]}, watch);
-        }
-        if (team.index == 0) {
-            while (!course.has_ended(1)) append(course.poll(interruption), newcomers);
-            watch.stage_ends(course.stop() == Course::kNowhere ? Stage::kHead
-                                                               : Stage::kPostAttention);
-        }
-        team.wait();
+        if (newcomers.count() != 0) return;
+        head.run(team);
+        watch.stage_ends(Stage::kHead);
     });
-    return course.stop();
+    return stop;
+}
+
+// One group's products from its attention of the layer before to that of `turn.layer`, where those
+// are to be done, and the other group's attention of a layer meanwhile. Null: of none.
+void HostDecoder::take_turn(const DecodeStep& group, const Turn& turn, const DecodeStep* other,
+                            std::int64_t attended, const StepWay& way, const Team& team,
+                            Stopwatch& watch) {
+    std::optional<LayerAttention> attention;
+    std::optional<AttentionBeside> beside;
+    if (other != nullptr) {
+        const double work = (turn.post ? post_work() : 0.0) + (turn.pre ? pre_work() : 0.0);
+        attention.emplace(*other, attended);
+        beside.emplace(attention->run(), team.index, team.count, way.num_threads,
+                       work * static_cast<double>(group.batch()) / team.count,
+                       beside_[static_cast<std::size_t>(team.index)]);
+    }
+    Beside* const meanwhile = beside ? &*beside : nullptr;
+    double seconds = 0.0;
+    const auto ends = [&](Stage stage) {
+        watch.stage_ends(stage);
+        if (!beside) return;
+        watch.move(beside->seconds() - seconds, stage, Stage::kAttention);
+        seconds = beside->seconds();
+    };
+    if (turn.post) {
+        group.post_attention(turn.layer - 1, team, meanwhile);
+        ends(Stage::kPostAttention);
+    }
+    if (turn.pre) {
+        group.pre_attention(turn.layer, team, meanwhile);
+        ends(Stage::kPreAttention);
+    }
+    if (!beside) return;
+    beside->finish();
+    team.wait();
+    other->close_attention(*attention, team);
+    watch.stage_ends(Stage::kAttention);
 }
 
 // The first layers of those who join; leaves what comes out in `hidden`, [batch, hidden].
@@ -265,8 +260,7 @@ void HostDecoder::catch_up(const StepArgs& args, std::int64_t layers, const Step
         Stopwatch watch(team.index == 0 ? &seconds_ : nullptr);
         step.embed(team);
         watch.stage_ends(Stage::kEmbed);
-        for (std::int64_t layer = 0; layer < layers; ++layer)
-            run_layer(step, layer, team, watch, [] {});
+        for (std::int64_t layer = 0; layer < layers; ++layer) run_layer(step, layer, team, watch);
     });
 }
 
@@ -278,9 +272,9 @@ std::int64_t HostDecoder::step(const StepArgs& args, const StepWay& way,
     StepArgs all = args;
     StepRows everybody;
     std::int64_t layer = 0;
-    for (;;) {
+    for (bool asked = false;; asked = true) {
         StepRows newcomers;
-        layer = go_on(all, hidden, layer, way, interruption, newcomers);
+        layer = go_on(all, hidden, layer, asked, way, interruption, newcomers);
         if (newcomers.count() == 0) return all.batch;
         StepArgs joining = only(newcomers, args);
         joining.wanted = nullptr;

@@ -126,7 +126,7 @@ LinearInput prepare_input(const MatrixView& matrix, const float* x, std::int64_t
 }
 
 void run_linear(const PackedLinear& linear, const LinearInput& input, const LinearOutput& output,
-                const DenseKernels& kernels, const Team& team, Ticket& ticket) {
+                const DenseKernels& kernels, const Team& team, Ticket& ticket, Beside* beside) {
     const Tasks tasks(linear.matrix(), input.rows, output.finish == Finish::kGate, team.count);
     alignas(64) float tile[kMaxTileRows * kTileOutputs];
     const auto multiply = input.rounded != nullptr ? rounded_product_for(kernels, linear.matrix())
@@ -148,9 +148,28 @@ void run_linear(const PackedLinear& linear, const LinearInput& input, const Line
         product.panels = tasks.panels(task);
         product.upcoming = next < tasks.count() ? tasks.panels(next) : product.panels;
         product.tile = tile;
+        const auto multiply_adds =
+            static_cast<double>(product.rows * kTileOutputs * product.matrix->inputs);
+        FetchList list{};
+        if (beside != nullptr) {
+            list = beside->before(multiply_adds);
+            product.beside = &list;
+        }
         multiply(product);
         finish_task(linear, output, tasks, task, tile, kernels);
+        if (beside != nullptr) beside->after(multiply_adds);
     }
+}
+
+LinearInput multiply_rows(const LinearRows& rows, const LinearOutput& output,
+                          const DenseKernels& kernels, const Team& team, Ticket& ticket,
+                          Beside* beside) {
+    const MatrixView& matrix = rows.linear.matrix();
+    const LinearInput input = prepare_input(matrix, rows.x, matrix.inputs, rows.rows, rows.rounding,
+                                            rows.prepared, kernels, team);
+    run_linear(rows.linear, input, output, kernels, team, ticket, beside);
+    team.wait();
+    return input;
 }
 
 void linear(const PackedLinear& linear, const float* x, std::int64_t x_stride, std::int64_t rows,

@@ -128,7 +128,8 @@ def test_groups_wishes_and_newcomers_change_nothing(data: st.DataObject) -> None
     decoder = make_decoder(head)
     lengths = data.draw(
         st.lists(st.integers(30, 33), min_size=2, max_size=MOST_ROWS)
-        | st.lists(st.integers(1, 90), min_size=2, max_size=MOST_ROWS),
+        | st.lists(st.integers(1, 90), min_size=2, max_size=MOST_ROWS)
+        | st.lists(st.integers(1, 250), min_size=2, max_size=5),
         "lengths",
     )
     sequences = Sequences(np.array(lengths, np.int32), vocab)
@@ -151,7 +152,7 @@ def test_groups_wishes_and_newcomers_change_nothing(data: st.DataObject) -> None
         sequences,
         began,
         num_threads=data.draw(st.integers(1, 4), "threads"),
-        rows_apart=data.draw(st.sampled_from([0, 1, 5]), "apart"),
+        rows_in_turns=data.draw(st.sampled_from([0, 1, 5]), "in turns from"),
         isa=isa,
         wanted=wanted,
         flag=np.ones(1, np.int32),
@@ -167,27 +168,17 @@ def test_groups_wishes_and_newcomers_change_nothing(data: st.DataObject) -> None
         assert not finite or best == int(expected.logits[row].argmax())
 
 
-def passes_apart(lengths: list[int], *, threads: int, apart: int) -> int:
+def passes_in_turns(lengths: list[int], *, threads: int, at_least: int) -> int:
     decoder = make_decoder(torch.randn(16, HIDDEN))
     sequences = Sequences(np.array(lengths, np.int32), 16)
-    run(decoder, sequences, list(range(len(lengths))), num_threads=threads, rows_apart=apart)
-    return decoder.passes_apart
+    run(decoder, sequences, list(range(len(lengths))), num_threads=threads, rows_in_turns=at_least)
+    return decoder.passes_in_turns
 
 
-def test_rows_go_apart_where_they_can_be_halved() -> None:
-    assert passes_apart([40] * 8, threads=2, apart=8) == 1
-    assert passes_apart([40] * 7 + [41], threads=2, apart=8) == 1
-    assert passes_apart([40] * 9, threads=3, apart=8) == 1  # two threads have two thirds
-    assert passes_apart([40] * 8, threads=2, apart=9) == 0
-    assert passes_apart([40] * 8, threads=2, apart=0) == 0
-    assert passes_apart([40] * 8, threads=1, apart=8) == 0
-
-
-def test_one_long_sequence_is_shared_by_all_threads() -> None:
-    assert passes_apart([4] * 3 + [250], threads=2, apart=4) == 0
-    assert passes_apart([4, 250, 4, 4], threads=2, apart=4) == 0
-
-
-def test_a_window_bounds_what_a_long_sequence_costs() -> None:
-    # In one layer of three the long ones read 20 keys: two take as long as four short ones.
-    assert passes_apart([120, 120, 20, 20, 20, 20], threads=2, apart=6) == 1
+def test_rows_take_turns_from_so_many_on() -> None:
+    for threads in (1, 2, 3):
+        assert passes_in_turns([40] * 8, threads=threads, at_least=8) == 1
+        assert passes_in_turns([4, 250, 4], threads=threads, at_least=2) == 1
+        assert passes_in_turns([40] * 8, threads=threads, at_least=9) == 0
+        assert passes_in_turns([40] * 8, threads=threads, at_least=0) == 0
+        assert passes_in_turns([40], threads=threads, at_least=1) == 0

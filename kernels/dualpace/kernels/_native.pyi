@@ -148,7 +148,7 @@ class HostDecoder:
         rounding: bool,
         num_threads: int,
         isa: str | None,
-        rows_apart: int,
+        rows_in_turns: int,
         flag: object | None,
         serve: object | None,
     ) -> int: ...
@@ -157,7 +157,7 @@ class HostDecoder:
         """Of all steps: embed, pre-attention, attention, post-attention, head."""
 
     @property
-    def passes_apart(self) -> int:
+    def passes_in_turns(self) -> int:
         """See dualpace.kernels.HostDecoder."""
 
 def paged_attention_decode(

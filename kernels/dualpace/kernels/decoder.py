@@ -148,7 +148,7 @@ class HostDecoder:
         num_threads: int,
         rounding: bool = False,
         isa: str | None = None,
-        rows_apart: int = 0,
+        rows_in_turns: int = 0,
         flag: HostArray | None = None,
         serve: Callable[[int | None], StepRows | None] | None = None,
     ) -> int:
@@ -175,10 +175,9 @@ class HostDecoder:
             num_threads: See `paged_attention_decode`.
             rounding: See `PackedLinear.multiply` and `paged_attention_decode`.
             isa: See `paged_attention_decode`.
-            rows_apart: From so many rows on, two groups of them go through the layers each by
-                itself, with half of the threads, so that one reads keys and values while the other
-                multiplies; each reads all weights. Not where rows differ so much that one group
-                would wait long for the other. 0: never. The outcome is the same.
+            rows_in_turns: From so many rows on, two groups of them take turns: while one is
+                multiplied, the other's keys and values are fetched into the caches and attended to;
+                each reads all weights. 0: never. The outcome is the same.
             flag: [1] int32, looked at before each layer and before the head.
             serve: Called there, in the calling thread and with the interpreter lock, where the flag
                 is not zero. It must not touch what the step reads, nor call `step`. It is told how
@@ -207,7 +206,7 @@ class HostDecoder:
             rounding=rounding,
             num_threads=num_threads,
             isa=isa,
-            rows_apart=rows_apart,
+            rows_in_turns=rows_in_turns,
             flag=flag,
             serve=serve,
         )
@@ -218,6 +217,6 @@ class HostDecoder:
         return StageSeconds(*self._native.stage_seconds)
 
     @property
-    def passes_apart(self) -> int:
-        """How often rows went through layers in two groups so far: once a step, if nobody joins."""
-        return self._native.passes_apart
+    def passes_in_turns(self) -> int:
+        """How often two groups took turns so far: once a step, if nobody joins."""
+        return self._native.passes_in_turns

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "dualpace/beside.h"
 #include "dualpace/element.h"
 #include "dualpace/isa.h"
 #include "dualpace/matrix.h"
@@ -46,6 +47,7 @@ struct ProductTask {
     const MatrixView* matrix;
     PanelPair panels;
     PanelPair upcoming;  // what will be asked for next, to be fetched meanwhile
+    FetchList* beside;   // what else is, as far as there are blocks of rows for it; null: nothing
     float* tile;         // [rows, kTileOutputs], on a cache line
 };
 

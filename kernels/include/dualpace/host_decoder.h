@@ -2,8 +2,10 @@
 // the stages of which the engines speak (embed, pre-attention, attention, post-attention, head).
 //
 // Activations are fp32 throughout. Knows nothing of requests, checkpoints or Python. One team of
-// threads goes through a whole step, or two halves of it, each with a group of the rows; the stages
-// are where the threads of one wait for each other.
+// threads goes through a whole step; the stages are where its threads wait for each other. A large
+// batch goes in two groups of rows that take turns: while one group's products are computed, which
+// leave memory idle, the other's keys and values are fetched into the cores' own caches, and its
+// attention is computed between two tasks of the products.
 #pragma once
 
 #include <array>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "dualpace/attention_plan.h"
+#include "dualpace/beside.h"
 #include "dualpace/dense_kernels.h"
 #include "dualpace/element.h"
 #include "dualpace/head_screen.h"
@@ -96,18 +99,15 @@ struct StepRows {
     std::int64_t count() const { return static_cast<std::int64_t>(token_ids.size()); }
 };
 
-// Where the time of steps went, on the calling thread; its wait for the other group is of the last
-// stage before it.
+// Where the time of steps went, on the calling thread.
 enum class Stage { kEmbed, kPreAttention, kAttention, kPostAttention, kHead };
 inline constexpr std::size_t kNumStages = 5;
 using StageSeconds = std::array<double, kNumStages>;
 
-inline constexpr std::int64_t kTooLate = -1;
-
 // What a caller wants to do in the middle of a step. Looked at before each layer and before the
 // head, by the thread that called; `serve` runs in it. It must not throw, nor touch what the step
-// reads. It is told how many layers those who join now have to catch up with,
-// or kTooLate, and returns those who do; no more than there is capacity for.
+// reads. It is told how many layers those who join now have to catch up with, and returns those who
+// do; no more than there is capacity for.
 struct Interruption {
     const std::int32_t* flag = nullptr;  // not zero: call `serve`. Null: never
     std::function<StepRows(std::int64_t behind)> serve;
@@ -118,14 +118,20 @@ struct Interruption {
 // Rows of fp32 that are kept between steps.
 struct StepMemory {
     Scratch normed, qkv, query, attended, inner, projected, prepared, attention;
-    Scratch scores;                    // [rows, vocab], where some rows are wanted and some not
-    Scratch screened;                  // [rows, greatest_values()]
-    std::vector<std::int64_t> order;   // of the head's rows: those that are wanted, then the others
     std::vector<AttentionPlan> plans;  // one for each distinct window
-    std::deque<Ticket> tickets;        // one for each product of a step
+    std::deque<Ticket> tickets;        // one for each product of the layers
 };
 
-// Groups of a step's rows that go through the layers each by itself, with its own threads.
+// The same, of the head.
+struct HeadMemory {
+    Scratch normed, prepared;
+    Scratch scores;                   // [rows, vocab], where some rows are wanted and some not
+    Scratch screened;                 // [rows, greatest_values()]
+    std::vector<std::int64_t> order;  // of the rows: those that are wanted, then the others
+    std::array<Ticket, 2> tickets;    // of the head, and of its screen
+};
+
+// Groups of a step's rows that take turns.
 inline constexpr std::size_t kMostGroups = 2;
 
 // How a step is computed. What comes out does not depend on the threads and groups.
@@ -133,13 +139,14 @@ struct StepWay {
     bool rounding;  // see linear()
     int num_threads;
     Isa isa;
-    // From so many rows on, two groups of them go through the layers each by itself, with half of
-    // the threads: while one reads keys and values, the other multiplies. Each reads all weights.
-    // 0: never.
-    std::int64_t rows_apart;
+    // From so many rows on, two groups of them take turns: while one is multiplied, the other's
+    // keys and values are read. Each reads all weights. 0: never.
+    std::int64_t rows_in_turns;
 };
 
 class DecodeStep;
+class Stopwatch;
+struct Team;
 
 class HostDecoder {
   public:
@@ -161,14 +168,24 @@ class HostDecoder {
     // Of all steps so far.
     const StageSeconds& stage_seconds() const { return seconds_; }
     // How often rows went in two groups so far.
-    std::int64_t passes_apart() const { return passes_apart_; }
+    std::int64_t passes_in_turns() const { return passes_in_turns_; }
 
   private:
     void check_step(const StepArgs& args) const;
-    double row_cost(const StepArgs& args, std::int64_t row, bool rounding) const;
-    std::vector<StepArgs> groups_of(const StepArgs& all, const StepWay& way) const;
-    std::int64_t go_on(const StepArgs& all, float* hidden, std::int64_t first, const StepWay& way,
-                       const Interruption& interruption, StepRows& newcomers);
+    // Products of a group: what follows the attention of the layer before, and what precedes that
+    // of `layer`.
+    struct Turn {
+        bool post;
+        bool pre;
+        std::int64_t layer;
+    };
+
+    double pre_work() const;
+    double post_work() const;
+    void take_turn(const DecodeStep& group, const Turn& turn, const DecodeStep* other,
+                   std::int64_t attended, const StepWay& way, const Team& team, Stopwatch& watch);
+    std::int64_t go_on(const StepArgs& all, float* hidden, std::int64_t first, bool asked,
+                       const StepWay& way, const Interruption& interruption, StepRows& newcomers);
     void catch_up(const StepArgs& args, std::int64_t layers, const StepWay& way, float* hidden);
 
     DecoderShape shape_;
@@ -177,9 +194,11 @@ class HostDecoder {
     std::vector<std::int64_t> windows_;  // distinct
     Scratch hidden_;  // [capacity, hidden]: all that one layer leaves for the next
     std::array<StepMemory, kMostGroups> memories_;
+    HeadMemory head_memory_;
+    std::vector<std::vector<MemoryPiece>> beside_;  // of each thread
     StepMemory newcomers_memory_;
     StageSeconds seconds_{};
-    std::int64_t passes_apart_ = 0;
+    std::int64_t passes_in_turns_ = 0;
 };
 
 }  // namespace dualpace

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "dualpace/beside.h"
 #include "dualpace/dense_kernels.h"
 #include "dualpace/matrix.h"
 #include "dualpace/team.h"
@@ -57,8 +58,25 @@ LinearInput prepare_input(const MatrixView& matrix, const float* x, std::int64_t
 
 // One thread's share. All threads of the team call it with the same arguments; the result is there
 // when all have returned. An element of the result depends on its own row alone, to the last bit.
+// `beside` is this thread's own; null: nothing.
 void run_linear(const PackedLinear& linear, const LinearInput& input, const LinearOutput& output,
-                const DenseKernels& kernels, const Team& team, Ticket& ticket);
+                const DenseKernels& kernels, const Team& team, Ticket& ticket,
+                Beside* beside = nullptr);
+
+// Rows to multiply: x [rows, the matrix's inputs], and `prepared` of prepared_words for them.
+struct LinearRows {
+    const PackedLinear& linear;
+    const float* x;
+    std::int64_t rows;
+    bool rounding;
+    float* prepared;
+};
+
+// prepare_input and run_linear, one thread's share. Ends when the whole team has ended it. Returns
+// the rows as they were multiplied; they last as long as `prepared`.
+LinearInput multiply_rows(const LinearRows& rows, const LinearOutput& output,
+                          const DenseKernels& kernels, const Team& team, Ticket& ticket,
+                          Beside* beside = nullptr);
 
 // The whole call, on a team of its own: out = x W^T + b. With `rounding`, activations may be
 // rounded: to bfloat16 where the weights are such numbers (bfloat16, int8) and the processor has

@@ -155,11 +155,11 @@ def host_step(
     *,
     num_threads: int,
     screen_head: bool = True,
-    rows_apart: int | None = 0,
+    rows_in_turns: int | None = 0,
 ) -> HostStep:
     """Return the native step where the model has one, else the stages; says which it is, and why.
 
-    `block_tables` [tables, width] is read at every step. `screen_head`, `rows_apart`: see
+    `block_tables` [tables, width] is read at every step. `screen_head`, `rows_in_turns`: see
     NativeStep.
     """
     try:
@@ -174,7 +174,7 @@ def host_step(
             block_tables,
             num_threads,
             screen_head=screen_head,
-            rows_apart=rows_apart,
+            rows_in_turns=rows_in_turns,
         )
     except UnsupportedModelError as error:
         log.info("decode steps run stage by stage: %s", error)

@@ -14,7 +14,7 @@ from dualpace.models.decoder import Decoder
 from dualpace.models.host_step import DecodeBatch, Interruption, Logits, StepSeconds
 from dualpace.models.kv_pool import KvPool
 from dualpace.models.native_decoder import native_decoder, packed_of
-from dualpace.models.rows_apart import least_rows_apart
+from dualpace.models.rows_in_turns import least_rows_in_turns
 
 
 class NativeStep:
@@ -28,12 +28,12 @@ class NativeStep:
         num_threads: int,
         *,
         screen_head: bool = True,
-        rows_apart: int | None = 0,
+        rows_in_turns: int | None = 0,
     ) -> None:
         """Raise UnsupportedModelError if the model has no native form.
 
         `screen_head`: find greatest logits by the head in int16, where that is faster.
-        `rows_apart`: see `HostDecoder.step`; None: measure from where on it pays.
+        `rows_in_turns`: see `HostDecoder.step`; None: measure from where on it pays.
         """
         faster = decoder.dtype is not torch.bfloat16 and narrow_arithmetic() != "float32"
         self._native = native_decoder(
@@ -45,7 +45,9 @@ class NativeStep:
         self._kv = pool.tensor
         self._tables = block_tables
         self._num_threads = num_threads
-        self.rows_apart = self._measure_rows_apart(decoder) if rows_apart is None else rows_apart
+        self.rows_in_turns = (
+            self._measure_rows_in_turns(decoder) if rows_in_turns is None else rows_in_turns
+        )
         """From how many rows on two groups of them go through the layers; 0: never."""
         self._reserve(1)
 
@@ -68,7 +70,7 @@ class NativeStep:
             wanted=batch.wanted,
             num_threads=self._num_threads,
             rounding=self._rounding,
-            rows_apart=self.rows_apart,
+            rows_in_turns=self.rows_in_turns,
             flag=None if interruption is None else interruption.flag,
             serve=None if interruption is None else self._serve(interruption),
         )
@@ -83,9 +85,9 @@ class NativeStep:
         """See HostStep."""
         return StepSeconds(*self._native.stage_seconds)
 
-    def _measure_rows_apart(self, decoder: Decoder) -> int:
+    def _measure_rows_in_turns(self, decoder: Decoder) -> int:
         packed = packed_of(decoder.layers[0].qkv)
-        return least_rows_apart(packed, rounding=self._rounding, num_threads=self._num_threads)
+        return least_rows_in_turns(packed, rounding=self._rounding, num_threads=self._num_threads)
 
     def _serve(self, interruption: Interruption) -> Callable[[int | None], StepRows | None]:
         def serve(behind: int | None) -> StepRows | None:

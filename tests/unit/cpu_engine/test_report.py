@@ -86,7 +86,7 @@ def test_what_runs_on_tiles_is_told(
         tile_refusal="",
         tile_work=work,
         native_step=True,
-        rows_apart=64,
+        rows_in_turns=64,
         packed_bytes={packed: 1000},
         head_screen_bytes=0,
         huge_page_bytes=0,
@@ -97,8 +97,8 @@ def test_what_runs_on_tiles_is_told(
     assert report.gauges()["tile_products"] == bool(words)
     assert report.gauges()["tile_attention"] == 0
     assert all(word in report.lines()[0] for word in words)
-    assert report.gauges()["rows_apart"] == 64
-    assert "halves apart from 64 rows on" in report.lines()[0]
+    assert report.gauges()["rows_in_turns"] == 64
+    assert "two groups in turns from 64 rows on" in report.lines()[0]
 
 
 def test_a_refusal_of_tiles_is_logged_and_counted(

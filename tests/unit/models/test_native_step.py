@@ -31,8 +31,6 @@ from dualpace.testing.gold import tiny_model, tiny_model_names
 
 CPU = torch.device("cpu")
 LENGTHS = [1, 5, 16, 17, 40, 63]
-EQUAL_HALVES = [2, 3]
-"""Rows that take about as long: each can be a group."""
 MIXTURES = {"mixtral", "qwen3_moe"}
 DENSE = [name for name in tiny_model_names() if name not in MIXTURES]
 
@@ -99,15 +97,16 @@ def test_a_row_depends_on_its_own_sequence_alone(model: str, weights: str, level
     every = [0, 1, 2, 3, 4, 5]
     pool, tables = make_pool(native, torch.float32)
     together = run(NativeStep(native, pool, tables, 2), vocab, every)
-    for rows, num_threads, apart in (
+    for rows, num_threads, turns in (
         ([4, 2], 1, 0),
         ([4], 2, 0),
-        (EQUAL_HALVES, 2, 2),
-        ([*reversed(EQUAL_HALVES)], 2, 1),
+        ([2, 3], 2, 2),
+        ([5, 3, 0, 1, 4], 2, 1),
+        ([1, 4, 5], 1, 1),
         ([4], 2, 1),
     ):
         pool, tables = make_pool(native, torch.float32)
-        step = NativeStep(native, pool, tables, num_threads, rows_apart=apart)
+        step = NativeStep(native, pool, tables, num_threads, rows_in_turns=turns)
         for row, logits in zip(rows, run(step, vocab, rows), strict=True):
             assert torch.equal(logits, together[row])
 
@@ -222,19 +221,19 @@ def test_wrong_batches_are_named_and_write_nothing() -> None:
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
-@pytest.mark.parametrize("form", ["native", "apart", "staged"])
+@pytest.mark.parametrize("form", ["native", "turns", "staged"])
 def test_a_step_is_interrupted_between_layers_and_computes_the_same(
     form: str, num_threads: int
 ) -> None:
     model = decoder("llama3_rope")
     vocab = model.config.vocab_size
-    every = EQUAL_HALVES if form == "apart" else list(range(len(LENGTHS)))
+    every = list(range(len(LENGTHS)))
 
     def make_step() -> HostStep:
         pool, tables = make_pool(model, torch.float32)
         if form == "staged":
             return StagedStep(model, pool, tables, TorchPagedAttention())
-        return NativeStep(model, pool, tables, num_threads, rows_apart=2 * (form == "apart"))
+        return NativeStep(model, pool, tables, num_threads, rows_in_turns=2 * (form == "turns"))
 
     expected = run(make_step(), vocab, every)
     for wanted, most, times in ((0, 99, 0), (1, 1, 1), (1, 99, model.num_layers + 1)):
@@ -246,8 +245,7 @@ def test_a_step_is_interrupted_between_layers_and_computes_the_same(
             flag[0] = len(served) < most
 
         assert torch.equal(run(make_step(), vocab, every, Interruption(flag, serve)), expected)
-        # Groups that wait for each other look once more.
-        assert len(served) == times or (form == "apart" and len(served) > times > 1)
+        assert len(served) == times
 
 
 @given(data=st.data())
@@ -261,7 +259,7 @@ def test_who_joins_between_two_layers_gets_what_it_would_have_had_from_the_start
     begins = data.draw(st.integers(1, len(every)))
     arrivals: dict[int, list[int]] = {}
     for row in every[begins:]:
-        arrivals.setdefault(data.draw(st.integers(0, model.num_layers - 1)), []).append(row)
+        arrivals.setdefault(data.draw(st.integers(0, model.num_layers)), []).append(row)
     joined = [row for layer in sorted(arrivals) for row in arrivals[layer]]
     num_threads = data.draw(st.integers(1, 3))
     (pool, tables), (other, _) = (make_pool(model, torch.float32) for _ in range(2))
@@ -274,16 +272,16 @@ def test_who_joins_between_two_layers_gets_what_it_would_have_had_from_the_start
         return None if came is None else batch_of(vocab, came)
 
     room = len(joined) + data.draw(st.integers(0, 2))
-    step = NativeStep(model, pool, tables, num_threads)
+    step = NativeStep(
+        model, pool, tables, num_threads, rows_in_turns=data.draw(st.sampled_from([0, 1, 3]))
+    )
     assert torch.equal(run(step, vocab, every[:begins], Interruption(flag, serve, room)), expected)
     assert torch.equal(pool.tensor.nan_to_num(), other.tensor.nan_to_num())
-    layers = [(layer + 1) / model.num_layers for layer in range(model.num_layers)]
+    layers = [layer / model.num_layers for layer in range(model.num_layers + 1)]
     behind = [share for share in told if share is not None]
     assert behind == layers[: len(behind)]
-    assert told[len(behind) :] == [None] * (model.num_layers + 1 - len(behind))
-    assert len(behind) == (
-        model.num_layers if room > len(joined) else max(arrivals, default=-1) + 1
-    )
+    assert told[len(behind) :] == [None] * (len(layers) - len(behind))
+    assert len(behind) == (len(layers) if room > len(joined) else max(arrivals, default=-1) + 1)
 
 
 def test_more_than_there_is_room_for_do_not_join() -> None:
@@ -306,11 +304,11 @@ def test_more_than_there_is_room_for_do_not_join() -> None:
     assert run(step, vocab, [0, 1]).isfinite().all()
 
 
-@pytest.mark.parametrize("apart", [0, 2])
-def test_a_step_is_interrupted_from_another_thread(apart: int) -> None:
+@pytest.mark.parametrize("turns", [0, 2])
+def test_a_step_is_interrupted_from_another_thread(turns: int) -> None:
     model = decoder("llama3_rope")
     pool, tables = make_pool(model, torch.float32)
-    step = NativeStep(model, pool, tables, 2, rows_apart=apart)
+    step = NativeStep(model, pool, tables, 2, rows_in_turns=turns)
     flag, ended = np.zeros(1, np.int32), Event()
 
     def serve(_: float | None) -> None:
@@ -324,7 +322,7 @@ def test_a_step_is_interrupted_from_another_thread(apart: int) -> None:
     timer.start()
     deadline = time.monotonic() + 20
     while not ended.is_set():
-        run(step, model.config.vocab_size, EQUAL_HALVES, Interruption(flag, serve))
+        run(step, model.config.vocab_size, [2, 3], Interruption(flag, serve))
         assert time.monotonic() < deadline
     timer.join()
 
@@ -345,14 +343,13 @@ def test_what_an_interruption_raises_comes_out_and_the_step_can_go_on() -> None:
     assert run(step, model.config.vocab_size, [0, 1]).isfinite().all()
 
 
-def test_rows_go_apart_where_that_pays_on_this_machine() -> None:
+def test_rows_take_turns_where_that_pays_on_this_machine() -> None:
     model = decoder("llama3_rope")
     pool, tables = make_pool(model, torch.float32)
-    assert NativeStep(model, pool, tables, 2).rows_apart == 0
-    assert NativeStep(model, pool, tables, 1, rows_apart=None).rows_apart == 0
-    assert NativeStep(model, pool, tables, 2, rows_apart=None).rows_apart > 0
-    with pytest.raises(ValueError, match="rows_apart: is -1, it must be 0 or more"):
-        run(NativeStep(model, pool, tables, 2, rows_apart=-1), model.config.vocab_size, [0])
+    assert NativeStep(model, pool, tables, 2).rows_in_turns == 0
+    assert NativeStep(model, pool, tables, 2, rows_in_turns=None).rows_in_turns > 0
+    with pytest.raises(ValueError, match="rows_in_turns: is -1, it must be 0 or more"):
+        run(NativeStep(model, pool, tables, 2, rows_in_turns=-1), model.config.vocab_size, [0])
 
 
 def test_a_flag_is_one_word() -> None:

@@ -56,6 +56,8 @@ DUALPACE_INLINE void multiply_step(const typename M::Weight* weights, std::int64
         const typename M::A a = M::template splat<kStep>(row);
 #pragma GCC unroll 8
         for (int v = 0; v < kVectors; ++v) sums[r][v] = M::multiply_add(w[v], a, sums[r][v]);
+#pragma GCC unroll 8
+        for (int v = 0; v < kVectors; ++v) V::finish_here(sums[r][v]);
     }
 }
 
@@ -119,11 +121,15 @@ void multiply_block(const Block<M>& block) {
         x += M::kInputs * sizeof(typename M::X);
         weights += kElements;
     };
-    // Two steps at a time where that leaves the compiler registers and gives the processor work.
-    constexpr bool kTwice = sizeof(typename M::Weight) == 4 && kPanels == 1 && kRows > 4;
-    while (kTwice && end - weights >= 2 * kElements) {
-        step();
-        step();
+    // Four steps at a time where that gives the processor work.
+    if constexpr (sizeof(typename M::Weight) == 4 && kPanels == 1 && kRows > 4) {
+        const auto* const most = weights + block.inputs / 4 * 4 * kPanelOutputs;
+        while (weights != most) {
+            step();
+            step();
+            step();
+            step();
+        }
     }
     while (weights < end) step();
     finish_block<V, M, kRows, kPanels>(block, sums);

@@ -6,7 +6,7 @@
 // stretches whose weights stay in the first cache while all blocks of rows pass over them. So
 // weights come from memory once, whatever the number of rows. Each of the first blocks fetches its
 // share of the next stretch: one alone would ask for it faster than memory gives, and the others
-// would leave memory idle.
+// would leave memory idle. Those fetch what the caller wants to have beside.
 //
 // Each element is a sum over one stretch in order, then over the stretches in order. Neither the
 // number of rows nor the thread changes a bit of it.
@@ -55,33 +55,79 @@ std::int64_t stretch_inputs(const MatrixView& matrix) {
     return (equal + kTileInputs - 1) / kTileInputs * kTileInputs;
 }
 
-// Among how many blocks of rows the next stretch is shared out. A power of two, so that a share is
-// a whole number of elements in each step.
-inline std::int64_t fetch_shares(std::int64_t blocks) {
+// Among how many blocks of rows the next stretch is shared out: of all, or of half of them. A power
+// of two, so that a share is a whole number of elements in each step.
+inline std::int64_t fetch_shares(std::int64_t blocks, bool half) {
     constexpr std::int64_t kMost = 4;
     std::int64_t shares = 1;
-    while (shares < kMost && 2 * shares <= blocks) shares *= 2;
+    while (shares < kMost && 2 * shares * (half ? 2 : 1) <= blocks) shares *= 2;
     return shares;
+}
+
+// Most rows of a block.
+template <class V, class M, int kPanels>
+constexpr int most_rows() {
+    if constexpr (kPanels == 2) return V::kMaxWideRows;
+    return M::kSteps == 2 ? V::kMaxPairedRows : V::kMaxRows;
+}
+
+// Elements that a step of each block without a share fetches of what is wanted beside, so that all
+// of it comes in the course of the task; no more than memory gives without holding up the products.
+// Each panel's step fetches as many.
+template <class V, class M, int kPanels>
+std::int64_t beside_step(const ProductTask& task) {
+    if (task.beside == nullptr) return 0;
+    constexpr std::int64_t kMostBytes = 32;
+    constexpr std::int64_t kMost = most_rows<V, M, kPanels>();
+    const std::int64_t blocks = (task.rows + kMost - 1) / kMost;
+    const std::int64_t lines = (blocks - fetch_shares(blocks, true)) * 2 * task.matrix->inputs;
+    std::int64_t bytes = 0;
+    for (const MemoryPiece* p = task.beside->next; p != task.beside->end; ++p) bytes += p->bytes();
+    if (lines == 0 || bytes == 0) return 0;
+    const std::int64_t size = std::int64_t{sizeof(typename M::Weight)};
+    const std::int64_t most = kMostBytes / size;
+    const std::int64_t wanted = (bytes * M::kInputs / lines + size) / size;
+    return wanted < most ? wanted : most;
+}
+
+// Makes a block fetch from a list, as many elements a step.
+template <int kPanels, class M>
+void fetch_beside(FetchList& list, std::int64_t step, Block<M>& block) {
+    using T = typename M::Weight;
+    const std::int64_t elements = block.inputs / M::kInputs * step;
+    block.upcoming = reinterpret_cast<const T*>(list.next->at);
+    block.upcoming_stride = elements;
+    block.fetch_step = step;
+    list.next->at += kPanels * elements * std::int64_t{sizeof(T)};
+    if (list.next->at >= list.next->end) ++list.next;
 }
 
 // All rows over one stretch of one or two panels.
 template <class V, class M, int kPanels>
-void multiply_stretch(const ProductTask& task, Block<M> block) {
-    constexpr int kNarrow = M::kSteps == 2 ? V::kMaxPairedRows : V::kMaxRows;
-    constexpr int kMost = kPanels == 2 ? V::kMaxWideRows : kNarrow;
+void multiply_stretch(const ProductTask& task, Block<M> block, std::int64_t beside) {
+    constexpr int kMost = most_rows<V, M, kPanels>();
     const typename M::X* x = block.x;
     const float* x_scales = block.x_scales;
     float* tile = block.tile;
     const std::int64_t blocks = (task.rows + kMost - 1) / kMost;
-    const std::int64_t shares = fetch_shares(blocks);
+    const std::int64_t shares = fetch_shares(blocks, beside != 0);
+    const auto* const upcoming = block.upcoming;
+    const std::int64_t upcoming_stride = block.upcoming_stride;
+    const std::int64_t share = block.inputs / M::kInputs * (block.upcoming_step / shares);
     for (std::int64_t row = 0, index = 0; row < task.rows; ++index) {
         const std::int64_t rows = (task.rows - row + blocks - index - 1) / (blocks - index);
         block.x = x + row * block.x_stride;
         block.x_scales = x_scales + row * block.x_scale_stride;
         block.tile = tile + row * kTileOutputs;
-        block.fetch_step = index < shares ? block.upcoming_step / shares : 0;
+        block.fetch_step = 0;
+        if (index < shares) {
+            block.upcoming = upcoming + index * share;
+            block.upcoming_stride = upcoming_stride;
+            block.fetch_step = block.upcoming_step / shares;
+        } else if (beside != 0 && task.beside->next != task.beside->end) {
+            fetch_beside<kPanels>(*task.beside, beside, block);
+        }
         multiply_up_to<V, M, kPanels, kMost>(rows, block);
-        block.upcoming += block.inputs / M::kInputs * block.upcoming_step / shares;
         row += rows;
     }
 }
@@ -94,7 +140,8 @@ constexpr std::int64_t kMostWidened = 512;
 // multiply_stretch of int8 weights, which are widened once for all rows.
 template <class V, int kPanels>
 [[gnu::noinline]] void multiply_widened(const ProductTask& task,
-                                        const Block<Quantised<V, std::int8_t>>& block) {
+                                        const Block<Quantised<V, std::int8_t>>& block,
+                                        std::int64_t beside) {
     alignas(64) std::int16_t widened[kPanels * kMostWidened * kPanelOutputs];
     std::int16_t* to = widened;
     for (int p = 0; p < kPanels; ++p) {
@@ -124,7 +171,8 @@ template <class V, int kPanels>
     wide.x_scales = block.x_scales;
     wide.x_scale_stride = block.x_scale_stride;
     wide.stretch_scales = block.stretch_scales;
-    multiply_stretch<V, QuantisedInGroups<V>, kPanels>(task, wide);
+    // So are these, in steps of as many bytes.
+    multiply_stretch<V, QuantisedInGroups<V>, kPanels>(task, wide, (beside + 1) / 2);
 }
 
 template <class T>
@@ -138,6 +186,7 @@ void multiply_panels(const ProductTask& task, const typename M::X* x, std::int64
     using T = typename M::Weight;
     const MatrixView& matrix = *task.matrix;
     const std::int64_t stretch = stretch_inputs<T>(matrix);
+    const std::int64_t beside = beside_step<V, M, kPanels>(task);
     const std::int64_t panels[2] = {task.panels.first, task.panels.second};
     for (int p = 0; p < 2; p += kPanels) {
         const bool last = p + kPanels == 2;
@@ -172,11 +221,11 @@ void multiply_panels(const ProductTask& task, const typename M::X* x, std::int64
             block.tile = task.tile + p * kPanelOutputs;
             if constexpr (M::kWhole && sizeof(T) == 1) {
                 if (task.rows > kFewBlocks * V::kMaxRows && block.inputs <= kMostWidened) {
-                    multiply_widened<V, kPanels>(task, block);
+                    multiply_widened<V, kPanels>(task, block, beside);
                     continue;
                 }
             }
-            multiply_stretch<V, M, kPanels>(task, block);
+            multiply_stretch<V, M, kPanels>(task, block, beside);
         }
     }
 }

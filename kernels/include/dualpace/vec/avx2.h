@@ -89,6 +89,7 @@ struct Avx2 {
     }
     static Q zero_quanta() { return _mm256_setzero_si256(); }
     static Q dot_quanta(Q a, Q b, Q sum) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
+    static void finish_here(F& v) { asm volatile("" : "+x"(v)); }
     static void finish_here(Q& v) { asm volatile("" : "+x"(v)); }
     static F widen_quanta(Q v) { return _mm256_cvtepi32_ps(v); }
     static void store_quanta(std::int16_t* p, Q v) {

@@ -95,6 +95,7 @@ struct Avx512 {
     }
     static Q zero_quanta() { return _mm512_setzero_si512(); }
     static Q dot_quanta(Q a, Q b, Q sum) { return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)); }
+    static void finish_here(F&) {}
     static void finish_here(Q& v) { asm volatile("" : "+v"(v)); }
     static F widen_quanta(Q v) { return _mm512_cvtepi32_ps(v); }
     static void store_quanta(std::int16_t* p, Q v) { _mm512_storeu_si512(p, v); }

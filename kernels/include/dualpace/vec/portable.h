@@ -134,6 +134,7 @@ struct Portable {
     }
     // Computed before what follows is: compilers would rather keep more products waiting than there
     // are registers.
+    static void finish_here(F&) {}
     static void finish_here(Q&) {}
     static F widen_quanta(Q v) { return __builtin_convertvector(v, F); }
     static void store_quanta(std::int16_t* p, Q v) { std::memcpy(p, &v, sizeof v); }

@@ -226,7 +226,7 @@ def _step(
         attention,
         num_threads=cores.num_threads,
         screen_head=settings.head_screen == "auto",
-        rows_apart=None if settings.rows_apart == "auto" else 0,
+        rows_in_turns=None if settings.rows_in_turns == "auto" else 0,
     )
 
 

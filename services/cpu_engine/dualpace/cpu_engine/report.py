@@ -31,8 +31,8 @@ class HostReport:
     """What runs on tiles."""
     native_step: bool
     """Whether an iteration is one native call."""
-    rows_apart: int
-    """From how many rows on halves of a batch go through the layers by themselves; 0: never."""
+    rows_in_turns: int
+    """From how many rows on two groups of a batch take turns in the layers; 0: never."""
     packed_bytes: Mapping[str, int]
     """Bytes of packed weights by format; empty: weights are torch's."""
     head_screen_bytes: int
@@ -57,9 +57,11 @@ class HostReport:
         tiles = f"; on tiles: {', '.join(self.tile_work)}" if self.tile_work else ""
         kernels = self.isa if self.backend == "native" else self.backend
         form = "one native call an iteration" if self.native_step else "stage by stage"
-        apart = f"; halves apart from {self.rows_apart} rows on" if self.rows_apart else ""
+        turns = (
+            f"; two groups in turns from {self.rows_in_turns} rows on" if self.rows_in_turns else ""
+        )
         return (
-            f"kernels: {kernels}; {form}{apart}{tiles}",
+            f"kernels: {kernels}; {form}{turns}{tiles}",
             f"weights: {packed or 'in torch'}{huge}{screened}",
             f"compute threads: {self.num_threads} on CPUs {cpus or 'unknown'} ({self.pinning})",
         )
@@ -70,7 +72,7 @@ class HostReport:
             f"isa_{self.isa}": 1.0,
             f"backend_{self.backend}": 1.0,
             "native_step": float(self.native_step),
-            "rows_apart": self.rows_apart,
+            "rows_in_turns": self.rows_in_turns,
             "tile_products": float(any(work.startswith("products") for work in self.tile_work)),
             "tile_attention": float(any(work.startswith("attention") for work in self.tile_work)),
             "tiles_refused": float(bool(self.tile_refusal)),
@@ -108,7 +110,7 @@ def host_report(
         tile_refusal=refusal,
         tile_work=tile_work(isa, decoder, packed),
         native_step=not isinstance(step, StagedStep),
-        rows_apart=getattr(step, "rows_apart", 0),
+        rows_in_turns=getattr(step, "rows_in_turns", 0),
         packed_bytes=packed,
         head_screen_bytes=getattr(step, "screen_bytes", 0),
         huge_page_bytes=huge,

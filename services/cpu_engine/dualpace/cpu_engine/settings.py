@@ -37,10 +37,10 @@ class CpuEngineSettings(ServiceSettings):
         default="auto",
         choices=("auto", "off"),
     )
-    rows_apart: str = setting(
-        "Halves of a large batch going through the layers each by itself, with half of the threads,"
-        " with the same outcome: auto, from so many rows on as this machine is measured to gain by;"
-        " off.",
+    rows_in_turns: str = setting(
+        "Two groups of a large batch taking turns, so that one's keys and values are read while the"
+        " other is multiplied, with the same outcome: auto, from so many rows on as this machine is"
+        " measured to gain by; off.",
         default="auto",
         choices=("auto", "off"),
     )

@@ -108,7 +108,7 @@ class _Loading:
             attention,
             num_threads=threads,
             screen_head=False,
-            rows_apart=None,
+            rows_in_turns=None,
         )
         if step.seconds() is None:
             return side, knots

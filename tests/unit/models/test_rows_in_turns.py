@@ -1,4 +1,4 @@
-"""From how many rows on a step goes in halves."""
+"""From how many rows on two groups take turns."""
 
 import pytest
 from hypothesis import given
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("dualpace.kernels", reason="the native kernels are not built")
 
-from dualpace.models.rows_apart import rows_that_hide_weights
+from dualpace.models.rows_in_turns import rows_that_hide_weights
 
 
 @given(

@@ -1,7 +1,7 @@
-"""From how many rows on a host step goes through the layers in two groups.
+"""From how many rows on a host step goes through the layers in two groups that take turns.
 
-Each group then reads all weights, and while one reads keys and values the other multiplies. That
-pays where multiplying takes far longer than reading the weights twice, which is measured here.
+While one is multiplied, the other's keys and values are read; each reads all weights. That pays
+where multiplying takes far longer than reading the weights twice, which is measured here.
 Importing this module needs the kernel library.
 """
 
@@ -17,18 +17,16 @@ _STEPS = 1_000_000
 _SHARE = 1 / 3
 """Of the time for multiplying that reading all weights twice may take."""
 _LEAST_ROWS = 32
-"""Two halves of fewer rows multiply more slowly than the whole."""
+"""Two groups of so few rows multiply more slowly than the whole."""
 
 
-def least_rows_apart(packed: PackedLinear, *, rounding: bool, num_threads: int) -> int:
-    """Return from how many rows on two groups are worth it; 0: never.
+def least_rows_in_turns(packed: PackedLinear, *, rounding: bool, num_threads: int) -> int:
+    """Return from how many rows on two groups are worth it.
 
     `packed`: one of the model's maps, `rounding`: how it is multiplied by. Reading B bytes of each
     of W weights twice, at r bytes/s, takes 2BW / r; the multiply-adds of R rows, two operations
     each, at p operations/s, 2WR / p.
     """
-    if num_threads < 2:
-        return 0
     arithmetic = _arithmetic(packed.format, rounding=rounding)
     words = torch.frombuffer(huge_pages(_READ_BYTES), dtype=torch.int64)
     words.fill_(1)
