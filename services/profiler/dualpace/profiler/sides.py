@@ -100,7 +100,8 @@ class _Loading:
         if not host:
             return side, knots
         tables = np.zeros((max(knots.rows), pool.num_blocks), np.int32)
-        # The head is timed as those need it who want logits.
+        # The head is timed as those need it who want logits, and attention by itself, as it is
+        # where dense stages are lent.
         step = host_step(
             decoder,
             pool,
@@ -108,7 +109,7 @@ class _Loading:
             attention,
             num_threads=threads,
             screen_head=False,
-            rows_in_turns=None,
+            rows_in_turns=0,
         )
         if step.seconds() is None:
             return side, knots
