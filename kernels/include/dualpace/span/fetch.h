@@ -27,15 +27,13 @@ struct Stretch {
 };
 
 // Memory to fetch while something else is computed, a little with each step: fetched in one go it
-// would wait for memory while nothing is computed, and memory for computing afterwards.
+// would wait for memory while nothing is computed, and memory for computing afterwards. Into all
+// caches, although each line is read once: fetches that pass those by (NTA) come at less than half
+// the rate on Intel's Xeons, 14 of 32 GB/s on two cores, and no sooner on AMD's Zen 5.
 struct Fetch {
     Stretch now;
     Stretch then;
     std::int64_t step;  // bytes with each step
-
-    // Keys and values are read once a step: they are to leave the other caches to what is not.
-    static constexpr int kRead = 0;
-    static constexpr int kOnce = 0;
 
     DUALPACE_INLINE void advance() {
         if (now.at >= now.end) {
@@ -44,7 +42,7 @@ struct Fetch {
             then.at = then.end;
         }
         for (std::int64_t offset = 0; offset < step; offset += kCacheLine)
-            __builtin_prefetch(now.at + offset, kRead, kOnce);
+            __builtin_prefetch(now.at + offset);
         now.at += step;
     }
 };
