@@ -13,6 +13,8 @@ namespace {
 
 // Fewest rows that are worth reading a panel for once more.
 constexpr std::int64_t kLeastRows = 24;
+// Most rows of a task on vectors: so many that their sums stay in the first cache beside weights.
+constexpr std::int64_t kMostVectorRows = 64;
 // Tasks for each thread that even out what threads lose to neighbours.
 constexpr std::int64_t kTasksPerThread = 24;
 
@@ -20,12 +22,13 @@ constexpr std::string_view kArithmetics[] = {"float32", "bfloat16", "int16"};
 
 class Tasks {
   public:
-    Tasks(const MatrixView& matrix, std::int64_t rows, bool gated, int threads)
+    Tasks(const MatrixView& matrix, std::int64_t rows, std::int64_t most_rows, bool gated,
+          int threads)
         : rows_(rows), panels_(matrix.num_panels()), gated_(gated) {
         pairs_ = gated ? panels_ / 2 : (panels_ + 1) / 2;
         const std::int64_t wanted = (kTasksPerThread * threads + pairs_ - 1) / pairs_;
         const std::int64_t allowed = (rows + kLeastRows - 1) / kLeastRows;
-        const std::int64_t needed = (rows + kMaxTileRows - 1) / kMaxTileRows;
+        const std::int64_t needed = (rows + most_rows - 1) / most_rows;
         groups_ = std::max(needed, std::min(wanted, allowed));
     }
 
@@ -127,7 +130,10 @@ LinearInput prepare_input(const MatrixView& matrix, const float* x, std::int64_t
 
 void run_linear(const PackedLinear& linear, const LinearInput& input, const LinearOutput& output,
                 const DenseKernels& kernels, const Team& team, Ticket& ticket, Beside* beside) {
-    const Tasks tasks(linear.matrix(), input.rows, output.finish == Finish::kGate, team.count);
+    // Rounded rows may be multiplied on tiles.
+    const std::int64_t most_rows = input.rounded != nullptr ? kMaxTileRows : kMostVectorRows;
+    const Tasks tasks(linear.matrix(), input.rows, most_rows, output.finish == Finish::kGate,
+                      team.count);
     alignas(64) float tile[kMaxTileRows * kTileOutputs];
     const auto multiply = input.rounded != nullptr ? rounded_product_for(kernels, linear.matrix())
                           : input.quantised.quanta != nullptr ? kernels.quantised_product
