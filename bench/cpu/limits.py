@@ -76,14 +76,14 @@ def combined(several: Sequence[Limits], of: Callable[[list[float]], float]) -> L
     return Limits(**values)  # type: ignore[arg-type]
 
 
-def least_step_ms(
+def stage_ms(
     config: ModelConfig, limits: Limits, *, batch: int, context: int, format_: str
-) -> dict[str, float]:
-    """Return the least milliseconds of a step's products and of its attention.
+) -> dict[str, tuple[float, float]]:
+    """Return the least milliseconds that a step's products, and its attention, read and compute.
 
-    Each is the larger of what its bytes need at the read bandwidth and what its operations need at
-    the arithmetic limit of their format: a bound for one stage at a time, caches left aside. Of
-    float32 and float16 models the head is looked through in int16, as greedy tokens need it.
+    What their bytes need at the read bandwidth, each read once, and what their operations need at
+    the arithmetic limit of their format. Of float32 and float16 models the head is looked through
+    in int16, as greedy tokens need it.
     """
     weight_bytes = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}[format_]
     kv_bytes = 2 if format_ in {"bfloat16", "float16", "int8"} else 4
@@ -100,23 +100,33 @@ def least_step_ms(
     bandwidth = limits.read_gb_per_s * 1e6
     keys = batch * config.num_layers * context
     return {
-        "products": max(
+        "products": (
             (layers * weight_bytes + head * head_bytes) / bandwidth,
             2 * batch * (layers / peak + head / head_peak),
         ),
-        "attention": max(
+        "attention": (
             2 * keys * kv_heads * size * kv_bytes / bandwidth,
             4 * keys * heads * size / (limits.fp32_gflop_per_s * 1e6),
         ),
     }
 
 
+def least_step_ms(
+    config: ModelConfig, limits: Limits, *, batch: int, context: int, format_: str
+) -> dict[str, float]:
+    """Return the least milliseconds of a step's products and of its attention, each for itself."""
+    stages = stage_ms(config, limits, batch=batch, context=context, format_=format_)
+    return {name: max(times) for name, times in stages.items()}
+
+
 def most_tokens_per_s(
     config: ModelConfig, limits: Limits, *, batch: int, context: int, format_: str
 ) -> float:
-    """Return how fast a step can be where products and attention both run at their limits.
+    """Return how fast a step can be that reads all it needs while it computes all it needs.
 
-    They follow each other in every layer, so that their times add up; all else is taken as free.
+    A step may compute with some rows what others' memory is read for, so that only the sums of
+    reading and of computing bound it; all else is taken as free.
     """
-    least = least_step_ms(config, limits, batch=batch, context=context, format_=format_)
-    return 1e3 * batch / sum(least.values())
+    stages = stage_ms(config, limits, batch=batch, context=context, format_=format_)
+    reading, computing = (sum(times) for times in zip(*stages.values(), strict=True))
+    return 1e3 * batch / max(reading, computing)

@@ -42,7 +42,9 @@ def parse_arguments() -> Namespace:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--peers", type=Path, required=True, help="folder of setup_peers.sh")
     parser.add_argument("--model", default="demo", choices=("demo", "random-1b"))
-    parser.add_argument("--engines", default=",".join(ENGINES))
+    parser.add_argument(
+        "--engines", default=",".join(ENGINES), help="names, or NAME/FORMAT for one in one format"
+    )
     parser.add_argument("--formats", default="float32,bfloat16,float16,int8")
     parser.add_argument("--cells", default="1:128,8:128,32:128,1:1024,8:1024,32:1024")
     parser.add_argument("--rounds", type=int, default=3, help="0: only summarise --into's file")
@@ -60,14 +62,20 @@ def parse_arguments() -> Namespace:
     return parser.parse_args()
 
 
+def pairs_of(engines: list[str], formats: list[str]) -> list[Pair]:
+    """Return each engine in each format, but those that name theirs in that alone."""
+    free = [name for name in engines if "/" not in name]
+    named = [(name, format_) for name, _, format_ in (e.partition("/") for e in engines) if format_]
+    return [(name, format_) for format_ in formats for name in free] + named
+
+
 def measure(arguments: Namespace, store: Store) -> None:
     """Time every engine in every format: all alive at once, or one after the other each round."""
     settings = Settings(
         arguments.peers, arguments.model, arguments.tokens, arguments.threads, arguments.limit
     )
     cells = parse_cells(arguments.cells)
-    engines, formats = arguments.engines.split(","), arguments.formats.split(",")
-    pairs = [(name, format_) for format_ in formats for name in engines]
+    pairs = pairs_of(arguments.engines.split(","), arguments.formats.split(","))
     groups = [pairs] if arguments.together else [[pair] for pair in pairs]
     passes = min(arguments.rounds, 1) if arguments.together else arguments.rounds
     without: set[Pair] = set()

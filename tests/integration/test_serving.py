@@ -277,7 +277,8 @@ def test_clients_that_leave_free_everything_and_nothing_grows(placement: str) ->
             node.assert_idle()
         for name, process in node.services().items():
             assert process.memory_info().rss - before[name] < 24 << 20, name
-            assert process.num_threads() <= threads[name], name
+            # A pool may reach its size late; what leaks grows with every round.
+            assert process.num_threads() - threads[name] < 3, name
             assert process.num_fds() <= files[name] + 2, name
         gauges = node.gauges()
         assert gauges["gpu", "handoffs_total"] > 0

@@ -9,13 +9,8 @@ ATTENTION_LEVELS = ["generic", "avx2", "avx512", "portable-avx512"]
 """avx512vnni and avx512bf16 have no attention of their own: they take that of avx512, as amxbf16
 does in fp32."""
 TILE_LEVELS = ["amxbf16", "portable-amxbf16"]
-LINEAR_LEVELS = [
-    *ATTENTION_LEVELS,
-    "avx512vnni",
-    "avx512bf16",
-    "portable-avx512bf16",
-    *TILE_LEVELS,
-]
+LINEAR_LEVELS = [*ATTENTION_LEVELS, "avx512bf16", "portable-avx512bf16", *TILE_LEVELS]
+"""avx512vnni computes whole numbers in other instructions, to the same bits, and nothing else."""
 
 
 def runnable(name: str) -> str:

@@ -19,6 +19,7 @@ from dualpace.kernels import (
     narrow_arithmetic,
 )
 from dualpace.kernels.reference import UNIT_ROUNDOFF
+from tests.kernels.conftest import runnable
 
 ROUNDED = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
@@ -155,6 +156,16 @@ def test_a_row_depends_on_itself_alone(level: str, format_: str, rounding: bool)
             assert torch.equal(
                 part.run(level, rounding=rounding, num_threads=num_threads), whole[rows]
             )
+
+
+@pytest.mark.parametrize("format_", WEIGHT_FORMATS)
+def test_one_instruction_for_whole_numbers_changes_nothing(format_: str) -> None:
+    """avx512vnni is avx512 but for sums of whole numbers, which are exact."""
+    one, two = runnable("avx512vnni"), runnable("avx512")
+    for rows, group in ((1, 0), (7, 64), (70, 0)):
+        case = make_case(rows, 100, 1100, format_, group if format_ == "int8" else 0, bias=True)
+        for rounding in (False, True):
+            assert torch.equal(case.run(one, rounding=rounding), case.run(two, rounding=rounding))
 
 
 @pytest.mark.parametrize("source", [torch.float32, torch.float16, torch.bfloat16])

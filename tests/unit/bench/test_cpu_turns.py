@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from cpu.cells import Cell
 from cpu.limits import Limits
+from cpu.run import pairs_of
 from cpu.session import Session, SessionError
 from cpu.store import Store
 from cpu.turns import take_turns
@@ -113,3 +114,11 @@ def test_an_engine_that_ends_is_asked_no_more() -> None:
     assert timed == {("one", "float32")}
     assert len(store.timings["one", "float32", Cell(1, 128)]) == 1
     assert len(store.limits) == 2
+
+
+def test_engines_come_in_every_format_or_in_the_one_they_name() -> None:
+    assert pairs_of(["one", "two/int8"], ["float32", "int8"]) == [
+        ("one", "float32"),
+        ("one", "int8"),
+        ("two", "int8"),
+    ]

@@ -158,7 +158,7 @@ def _few_threads() -> None:
     torch.set_num_threads(2)
 
 
-@pytest.fixture(params=["generic", "avx2", "avx512", "avx512vnni", "avx512bf16", "amxbf16"])
+@pytest.fixture(params=["generic", "avx2", "avx512", "avx512bf16", "amxbf16"])
 def level(request: pytest.FixtureRequest) -> Iterator[str]:
     """Caps the instruction set; skips what this machine does not run."""
     if request.param not in capabilities().available:

@@ -29,8 +29,14 @@ struct Avx2 {
 
     static F load(const float* p) { return _mm256_loadu_ps(p); }
     static F load(const Half* p) { return _mm256_cvtph_ps(load_16_bits(p)); }
+    // Each word into the upper half of a lane, by one shuffle: multiply-adds are left their units.
     static F load(const BFloat16* p) {
-        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_16_bits(p)), 16));
+        constexpr char kNone = -128;
+        const __m256i places = _mm256_setr_epi8(
+            kNone, kNone, 0, 1, kNone, kNone, 2, 3, kNone, kNone, 4, 5, kNone, kNone, 6, 7, kNone,
+            kNone, 8, 9, kNone, kNone, 10, 11, kNone, kNone, 12, 13, kNone, kNone, 14, 15);
+        const __m256i words = _mm256_broadcastsi128_si256(load_16_bits(p));
+        return _mm256_castsi256_ps(_mm256_shuffle_epi8(words, places));
     }
     static F load(const std::int8_t* p) {
         const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
