@@ -128,5 +128,6 @@ def most_tokens_per_s(
     reading and of computing bound it; all else is taken as free.
     """
     stages = stage_ms(config, limits, batch=batch, context=context, format_=format_)
-    reading, computing = (sum(times) for times in zip(*stages.values(), strict=True))
+    reading = sum(read for read, _ in stages.values())
+    computing = sum(computed for _, computed in stages.values())
     return 1e3 * batch / max(reading, computing)
