@@ -223,9 +223,8 @@ class Serving {
         if (raised_) return {};
         const nb::gil_scoped_acquire acquire;
         try {
-            const bool late = room_ == 0;
-            StepRows came = joining(function_(late ? nb::none() : nb::object(nb::int_(behind))),
-                                    late ? 0 : room_);
+            const nb::object told = room_ == 0 ? nb::none() : nb::object(nb::int_(behind));
+            StepRows came = joining(function_(told), room_);
             room_ -= came.count();
             return came;
         } catch (...) {

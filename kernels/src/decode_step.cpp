@@ -1,7 +1,6 @@
 #include "decode_step.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "dualpace/vec/scalar.h"
 
