@@ -43,6 +43,7 @@ std::pair<std::int64_t, Bounds> plan(nb::handle lengths, std::int64_t heads, std
 
 void bind_attention_plan(nb::module_& module) {
     module.attr("SPAN_KEYS") = kSpanKeys;
+    module.attr("MOST_SPAN_KEYS") = kMostSpanKeys;
     module.def("attention_plan", &plan, nb::arg("lengths").none(), nb::kw_only(), nb::arg("heads"),
                nb::arg("kv_heads"), nb::arg("window"), nb::arg("num_parts"),
                nb::sig("def attention_plan(lengths: object, *, heads: int, kv_heads: int, "

@@ -55,10 +55,9 @@ Cursor AttentionPlan::locate(const PagedAttentionArgs& args, std::int64_t key) c
     const std::int64_t within = key - *(after - 1);
     const std::int64_t strip = sequence * strips_ + within / keys.count();
     const std::int64_t position = keys.first + within % keys.count();
-    std::int64_t span = position / kSpanKeys;
-    const std::int64_t behind = position - std::max(keys.first, span * kSpanKeys);
-    const std::int64_t ahead = std::min(keys.last, (span + 1) * kSpanKeys) - position;
-    if (behind > ahead) ++span;
+    std::int64_t span = keys.span_of(position);
+    const KeyRange edges = keys.keys_of(span);
+    if (position - edges.first > edges.last - position) ++span;
     // The front of a strip has one name only, so that equal places compare equal.
     if (span >= keys.end_span()) return {strip + 1, 0};
     return {strip, span <= keys.first_span() ? 0 : span};

@@ -96,7 +96,7 @@ std::int64_t AttentionRun::bytes(std::int64_t part) const {
 
 std::int64_t AttentionRun::list(const Cursor& at, std::vector<MemoryPiece>& pieces) const {
     // Shorter ones are in time if the span before them fetches them.
-    constexpr std::int64_t kLeastBytes = 2048;
+    constexpr std::int64_t kLeastBytes = 512;
     // So that what a task is to fetch can be cut to its size.
     constexpr std::int64_t kMostBytes = 16384;
     const KeySpan span = span_of(at.strip, at.span);
@@ -192,7 +192,7 @@ KeySpan AttentionRun::span_of(std::int64_t strip, std::int64_t span) const {
     const std::int64_t strip_bytes = plan_.kv_heads_together() * kv_head_bytes(args_);
     return {static_cast<const char*>(args_.kv) + strip % plan_.strips_a_sequence() * strip_bytes,
             args_.tables + args_.rows[sequence_of(strip)] * args_.table_width,
-            std::max(keys.first, span * kSpanKeys), std::min(keys.last, (span + 1) * kSpanKeys)};
+            keys.keys_of(span).first, keys.keys_of(span).last};
 }
 
 void zero_empty_sequences(const PagedAttentionArgs& args) {

@@ -112,8 +112,9 @@ void DecodeStep::pre_attention(std::int64_t layer, const Team& team, Beside* bes
     multiply(*parts.qkv, normed_, {Finish::kStore, Activation::kSilu, qkv_, shape_.qkv_size()},
              layer * kProducts + kQkv, team, beside);
     char* const kv = kv_of(layer);
-    for (std::int64_t row = team.index; row < args_.batch; row += team.count)
-        write_row(parts, row, kv);
+    const std::int64_t size = shape_.qkv_size();
+    each_row(team, qkv_, size, size, args_.batch,
+             [&](std::int64_t row) { write_row(parts, row, kv); });
     team.wait();
 }
 
@@ -198,19 +199,20 @@ void DecodeStep::add_projection(const PackedLinear& linear, const float* x, cons
         return;
     }
     multiply(linear, x, {Finish::kStore, Activation::kSilu, projected_, n}, ticket, team, beside);
-    for (std::int64_t row = team.index; row < args_.batch; row += team.count) {
+    each_row(team, projected_, n, n, args_.batch, [&](std::int64_t row) {
         float* const y = projected_ + row * n;
         dense_.rms_norm(y, n, norm, shape_.norm_eps, y);
         dense_.add(hidden_ + row * n, y, n);
-    }
+    });
     team.wait();
 }
 
 void DecodeStep::norm_rows(const float* x, const float* weight, float* out,
                            const Team& team) const {
     const std::int64_t n = shape_.hidden;
-    for (std::int64_t row = team.index; row < args_.batch; row += team.count)
+    each_row(team, x, n, n, args_.batch, [&](std::int64_t row) {
         dense_.rms_norm(x + row * n, n, weight, shape_.norm_eps, out + row * n);
+    });
     team.wait();
 }
 

@@ -108,18 +108,18 @@ LinearInput prepare_input(const MatrixView& matrix, const float* x, std::int64_t
         float* const scales = memory;
         const std::int64_t groups = stride / kTileInputs;
         auto* const quanta = reinterpret_cast<std::int16_t*>(memory + rows * groups);
-        for (std::int64_t row = team.index; row < rows; row += team.count) {
+        each_row(team, x, x_stride, inputs, rows, [&](std::int64_t row) {
             kernels.quantise(x + row * x_stride, inputs, quanta + row * stride,
                              scales + row * groups);
-        }
+        });
         input.quantised = {quanta, stride, scales, groups};
     } else if (rounding && rounded_product_for(kernels, matrix) != nullptr) {
         auto* const rounded = reinterpret_cast<BFloat16*>(memory);
-        for (std::int64_t row = team.index; row < rows; row += team.count) {
+        each_row(team, x, x_stride, inputs, rows, [&](std::int64_t row) {
             BFloat16* const to = rounded + row * stride;
             kernels.store(x + row * x_stride, inputs, ElementType::kBFloat16, to);
             std::fill(to + inputs, to + stride, BFloat16{0});
-        }
+        });
         input.rounded = rounded;
     } else {
         return input;

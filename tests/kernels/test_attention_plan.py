@@ -11,6 +11,7 @@ from dualpace.kernels import _native
 from dualpace.kernels.reference import attended_positions
 
 SPAN = _native.SPAN_KEYS
+MOST = _native.MOST_SPAN_KEYS
 
 
 def keys_between(
@@ -67,6 +68,16 @@ def test_one_long_sequence_occupies_every_thread() -> None:
         np.array([10 * SPAN], np.int32), heads=1, kv_heads=1, window=0, num_parts=5
     )
     assert bounds == [(0, 0), (0, 2), (0, 4), (0, 6), (0, 8), (1, 0)]
+
+
+@pytest.mark.parametrize(("left", "spans"), [(1, 1), (MOST - SPAN, 1), (MOST - SPAN + 1, 2)])
+def test_a_few_keys_that_are_left_belong_to_the_span_before(left: int, spans: int) -> None:
+    # As many parts as keys: every edge of a span is the begin of one.
+    length = SPAN + left
+    _, bounds = _native.attention_plan(
+        np.array([length], np.int32), heads=1, kv_heads=1, window=0, num_parts=length
+    )
+    assert sorted(set(bounds)) == [(0, span) for span in range(spans)] + [(1, 0)]
 
 
 def test_a_long_sequence_among_short_ones_is_shared() -> None:

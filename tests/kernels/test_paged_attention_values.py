@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dualpace.kernels import _native
 from tests.kernels.calls import Call, make_call
 
 HEAD_DIMS = [8, 16, 24, 32, 40, 48, 64, 80, 96, 112, 128, 192, 256]
@@ -43,13 +44,14 @@ def test_agrees_with_the_oracle(
 @pytest.mark.parametrize("group", [1, 2, 3, 4, 5, 6, 7, 8, 16])
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_every_group_and_head_size(isa: str, dtype: str, group: int, head_dim: int) -> None:
-    call = make_call([1, 150], heads=(2 * group, 2), head_dim=head_dim, dtype=dtype)
+    call = make_call([1, 150, 170], heads=(2 * group, 2), head_dim=head_dim, dtype=dtype)
     call.check(call.run(isa))
 
 
 @pytest.mark.parametrize("block_size", [16, 32, 48, 64, 256])
 def test_lengths_around_block_and_span_boundaries(isa: str, block_size: int) -> None:
-    edges = [1, block_size, 2 * block_size, 128, 256]
+    span, most = _native.SPAN_KEYS, _native.MOST_SPAN_KEYS
+    edges = [1, block_size, 2 * block_size, span, most, 2 * span, span + most]
     call = make_call([e + d for e in edges for d in (-1, 0, 1)], block_size=block_size)
     call.check(call.run(isa, num_threads=2))
 

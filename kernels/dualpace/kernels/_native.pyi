@@ -50,6 +50,8 @@ def openmp_max_threads() -> int:
 
 SPAN_KEYS: int = 128
 
+MOST_SPAN_KEYS: int = 160
+
 def attention_plan(
     lengths: object, *, heads: int, kv_heads: int, window: int, num_parts: int
 ) -> tuple[int, list[tuple[int, int]]]:

@@ -9,6 +9,7 @@
 // parts.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -23,8 +24,20 @@ struct KeyRange {
     std::int64_t last;
 
     std::int64_t count() const { return last - first; }
-    std::int64_t first_span() const { return first / kSpanKeys; }
-    std::int64_t end_span() const { return (last + kSpanKeys - 1) / kSpanKeys; }
+    // Spans are counted from key 0.
+    std::int64_t first_span() const { return span_of(first); }
+    std::int64_t end_span() const {
+        const std::int64_t without_tail = last - (kMostSpanKeys - kSpanKeys);
+        return std::max<std::int64_t>(1, (without_tail + kSpanKeys - 1) / kSpanKeys);
+    }
+    // Which has this key, or would.
+    std::int64_t span_of(std::int64_t key) const {
+        return std::min(key / kSpanKeys, end_span() - 1);
+    }
+    KeyRange keys_of(std::int64_t span) const {
+        return {std::max(first, span * kSpanKeys),
+                span + 1 < end_span() ? (span + 1) * kSpanKeys : last};
+    }
 };
 
 KeyRange attended_keys(const PagedAttentionArgs& args, std::int64_t sequence);

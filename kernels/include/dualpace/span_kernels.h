@@ -11,8 +11,10 @@ namespace dualpace {
 
 // Softmax is computed span by span and the spans are then folded in order. Spans start at multiples
 // of this position, wherever threads or windows begin, so that the order of additions depends on
-// the sequence alone.
+// the sequence alone. The last one takes a few keys more, where no more are left: a span costs
+// something of its own.
 inline constexpr std::int64_t kSpanKeys = 128;
+inline constexpr std::int64_t kMostSpanKeys = kSpanKeys + 32;
 
 // Most query heads of one task that is of several kv heads: so many that their scores, queries and
 // sums stay in the first cache beside keys and values.

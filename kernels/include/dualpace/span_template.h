@@ -29,26 +29,35 @@ constexpr int kMaxParts = kMostHeadsTogether;
 // Scores of one part.
 template <class V>
 struct ScoreBuffer {
-    alignas(64) float scores[kSpanKeys * kMaxHeadsAtOnce + V::kLanes];
+    static_assert(3 * ScoreLayout<3>::kHead <= kMostSpanKeys * kMaxHeadsAtOnce);
+    alignas(64) float scores[kMostSpanKeys * kMaxHeadsAtOnce + V::kLanes];
 };
 
 template <class V, int kHeads, class T>
 void score_part(const Segment<T>& segment, const SpanTask& task, const HeadPart& heads,
                 FetchAhead<T>& ahead, float* scores) {
     score_segment<V, kHeads>(segment, task, heads, ahead,
-                             scores + segment.before * padded_heads(kHeads));
+                             scores + segment.before * ScoreLayout<kHeads>::kKey);
 }
 
 template <class V, int kHeads>
 void softmax_part(const SpanTask& task, const HeadPart& heads, const Partial& result,
                   float* scores) {
-    softmax_span<V, kHeads>(scores, task.keys.last - task.keys.first, result.max + heads.first,
-                            result.sum + heads.first);
+    const std::int64_t keys = task.keys.last - task.keys.first;
+    float* const max = result.max + heads.first;
+    float* const sum = result.sum + heads.first;
+    if constexpr (kHeads == 3) {
+        for (int h = 0; h < 3; ++h)
+            softmax_span<V, 1>(scores + h * ScoreLayout<3>::kHead, keys, max + h, sum + h);
+    } else {
+        softmax_span<V, kHeads>(scores, keys, max, sum);
+    }
 }
 
 template <class V, int kHeads, class T>
 void weigh_part(const ValuePass<T>& pass) {
-    weigh_values<V, kHeads, V::kColumns[kHeads - 1]>(pass, 0);
+    constexpr bool kWidens = sizeof(T) < sizeof(float);
+    weigh_values<V, kHeads, (kWidens ? V::kWideningColumns : V::kColumns)[kHeads - 1]>(pass, 0);
 }
 
 // Calls work with the number of heads as a constant.
@@ -103,10 +112,10 @@ void attend_bundle(const Span<T>& span, const SpanTask& task, const Bundle& bund
     for (int s = 0; s < span.segments.size; ++s) {
         const Segment<T>& segment = span.segments.items[s];
         bundle.each_part(segment.kv_head, [&](auto count, const HeadPart& which, auto index) {
-            weigh_part<V, count.value>(
-                ValuePass<T>{segment, ahead, task, which,
-                             buffers[index].scores + segment.before * padded_heads(count.value),
-                             result.acc + which.first * task.head_dim});
+            weigh_part<V, count.value>(ValuePass<T>{
+                segment, ahead, task, which,
+                buffers[index].scores + segment.before * ScoreLayout<count.value>::kKey,
+                result.acc + which.first * task.head_dim});
         });
     }
 }

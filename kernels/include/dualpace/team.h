@@ -54,6 +54,22 @@ struct Team {
     void wait() const { meeting->wait(count); }
 };
 
+// Calls work(row) for a thread's share of `count` rows of `n` floats, the first at `rows`. Each is
+// fetched while the one before it is worked on: other cores have written them last, and wait for
+// nothing but the way from cache to cache.
+template <class Work>
+void each_row(const Team& team, const float* rows, std::int64_t stride, std::int64_t n,
+              std::int64_t count, const Work& work) {
+    constexpr std::int64_t kFloatsOfLine = 16;
+    for (std::int64_t row = team.index; row < count; row += team.count) {
+        const float* const next = rows + (row + team.count) * stride;
+        if (row + team.count < count) {
+            for (std::int64_t i = 0; i < n; i += kFloatsOfLine) __builtin_prefetch(next + i);
+        }
+        work(row);
+    }
+}
+
 // Calls run(team) on each thread. The team is always a whole one, however little there is to do: a
 // team of another size ends the pool's idle threads. The runtime may grant fewer threads than asked
 // for.

@@ -17,7 +17,7 @@ namespace {
 // weights[head][key] = scores[key][padded head] in bfloat16; zeros up to a whole tile of keys.
 template <class V, int kPadded>
 void round_weights(float* scores, std::int64_t keys, std::int64_t heads,
-                   BFloat16 (&weights)[kTileRows][kSpanKeys]) {
+                   BFloat16 (&weights)[kTileRows][kMostSpanKeys]) {
     constexpr std::int64_t kKeys = V::kLanes / kPadded;
     const std::int64_t end = (keys + kTileKeys - 1) / kTileKeys * kTileKeys;
     for (std::int64_t i = keys * kPadded; i < end * kPadded; ++i) scores[i] = 0.0f;
@@ -35,9 +35,9 @@ void round_weights(float* scores, std::int64_t keys, std::int64_t heads,
 template <class V, class T, int kPadded>
 void weights_on_tiles(T& tiles, const Span<BFloat16>& span, const SpanTask& task, std::int64_t head,
                       std::int64_t heads, const Partial& result,
-                      BFloat16 (&weights)[kTileRows][kSpanKeys]) {
+                      BFloat16 (&weights)[kTileRows][kMostSpanKeys]) {
     // A tile of rows behind the last key may hold garbage.
-    alignas(64) float scores[(kSpanKeys + kTileRows) * kPadded] = {};
+    alignas(64) float scores[(kMostSpanKeys + kTileRows) * kPadded] = {};
     const BFloat16* const query = packed_heads(task.query, head, task.head_dim);
     tiles.configure(score_layout(heads, task.head_dim));
     float* to = scores;
@@ -66,7 +66,7 @@ void attend_rounded(const SpanTask& task, const Partial& result) {
     values.values = rows_of(span.segments, task.value_offset, task.head_dim);
     fill_last_tile(values.values);
     values.head_dim = task.head_dim;
-    alignas(64) BFloat16 weights[kTileRows][kSpanKeys];
+    alignas(64) BFloat16 weights[kTileRows][kMostSpanKeys];
     values.weights = weights[0];
     T tiles;
     for (std::int64_t head = 0; head < task.group; head += values.heads) {

@@ -78,11 +78,14 @@ template <class V, class M, int kPanels>
 std::int64_t beside_step(const ProductTask& task) {
     if (task.beside == nullptr) return 0;
     constexpr std::int64_t kMostBytes = 32;
+    // A block fetches from one piece, and so as if each were as long as this.
+    constexpr std::int64_t kLeastPiece = 2048;
     constexpr std::int64_t kMost = most_rows<V, M, kPanels>();
     const std::int64_t blocks = (task.rows + kMost - 1) / kMost;
     const std::int64_t lines = (blocks - fetch_shares(blocks, true)) * 2 * task.matrix->inputs;
     std::int64_t bytes = 0;
-    for (const MemoryPiece* p = task.beside->next; p != task.beside->end; ++p) bytes += p->bytes();
+    for (const MemoryPiece* p = task.beside->next; p != task.beside->end; ++p)
+        bytes += p->bytes() > kLeastPiece ? p->bytes() : kLeastPiece;
     if (lines == 0 || bytes == 0) return 0;
     const std::int64_t size = std::int64_t{sizeof(typename M::Weight)};
     const std::int64_t most = kMostBytes / size;
@@ -90,15 +93,18 @@ std::int64_t beside_step(const ProductTask& task) {
     return wanted < most ? wanted : most;
 }
 
-// Makes a block fetch from a list, as many elements a step.
+// Makes a block fetch from a list, at most so many elements a step.
 template <int kPanels, class M>
-void fetch_beside(FetchList& list, std::int64_t step, Block<M>& block) {
+void fetch_beside(FetchList& list, std::int64_t most, Block<M>& block) {
     using T = typename M::Weight;
-    const std::int64_t elements = block.inputs / M::kInputs * step;
+    const std::int64_t steps = block.inputs / M::kInputs;
+    const std::int64_t all = kPanels * steps * std::int64_t{sizeof(T)};
+    const std::int64_t wanted = (list.next->bytes() + all - 1) / all;
+    const std::int64_t step = wanted < most ? wanted : most;
     block.upcoming = reinterpret_cast<const T*>(list.next->at);
-    block.upcoming_stride = elements;
+    block.upcoming_stride = steps * step;
     block.fetch_step = step;
-    list.next->at += kPanels * elements * std::int64_t{sizeof(T)};
+    list.next->at += all * step;
     if (list.next->at >= list.next->end) ++list.next;
 }
 

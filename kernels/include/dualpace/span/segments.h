@@ -10,8 +10,9 @@
 namespace dualpace {
 namespace {
 
-static_assert(kSpanKeys % 16 == 0, "spans begin where a block of the smallest size may begin");
-constexpr int kMaxSegments = kSpanKeys / 16 * kMostHeadsTogether;
+static_assert(kSpanKeys % 16 == 0 && kMostSpanKeys % 16 == 0,
+              "spans begin where a block of the smallest size may begin");
+constexpr int kMaxSegments = kMostSpanKeys / 16 * kMostHeadsTogether;
 // Few enough keys that those of any usual head size stay in the first cache while every head passes
 // over them.
 constexpr std::int64_t kMaxSegmentKeys = 32;
@@ -89,8 +90,18 @@ struct Count {
     static constexpr int value = kCount;
 };
 
-// Distance between two keys in the score buffer: a power of two, so that a vector holds whole keys.
-constexpr int padded_heads(int heads) { return heads == 3 ? 4 : heads; }
+// How scores, and the weights they become, lie: [key][head], of which a vector holds whole keys,
+// unless there are three heads; then [head][key].
+template <int kHeads>
+struct ScoreLayout {
+    static constexpr int kKey = kHeads;  // from one key to the next
+    static constexpr int kHead = 1;
+};
+template <>
+struct ScoreLayout<3> {
+    static constexpr int kKey = 1;
+    static constexpr int kHead = kMostSpanKeys + 16;
+};
 
 // One vector of elements, or half of one.
 template <class V, bool kHalf, class T>

@@ -14,20 +14,21 @@ template <class V, int kHeads, int kColumns, bool kHalf, class T>
 DUALPACE_INLINE void weigh_key(const T* value, const float* weights,
                                typename V::F (&sums)[kHeads][kColumns]) {
     // The fewer of both stay in registers beside the sums.
-    if constexpr (kColumns < kHeads) {
+    if constexpr (kColumns <= kHeads) {
         typename V::F v[kColumns];
 #pragma GCC unroll 8
         for (int c = 0; c < kColumns; ++c) v[c] = load<V, kHalf>(value + c * V::kLanes);
 #pragma GCC unroll 4
         for (int h = 0; h < kHeads; ++h) {
-            const typename V::F weight = V::splat(weights[h]);
+            const typename V::F weight = V::splat(weights[h * ScoreLayout<kHeads>::kHead]);
 #pragma GCC unroll 8
             for (int c = 0; c < kColumns; ++c) sums[h][c] = V::fma(v[c], weight, sums[h][c]);
         }
     } else {
         typename V::F weight[kHeads];
 #pragma GCC unroll 4
-        for (int h = 0; h < kHeads; ++h) weight[h] = V::splat(weights[h]);
+        for (int h = 0; h < kHeads; ++h)
+            weight[h] = V::splat(weights[h * ScoreLayout<kHeads>::kHead]);
 #pragma GCC unroll 8
         for (int c = 0; c < kColumns; ++c) {
             const typename V::F v = load<V, kHalf>(value + c * V::kLanes);
@@ -81,7 +82,7 @@ DUALPACE_INLINE void weigh_columns(const ValuePass<T>& pass, std::int64_t column
     const auto weigh_next = [&] {
         weigh_key<V, kHeads, kColumns, kHalf>(value, weights, sums);
         value += d;
-        weights += padded_heads(kHeads);
+        weights += ScoreLayout<kHeads>::kKey;
     };
     for (std::int64_t j = 0; j + 2 <= count; j += 2) {
         fetch.advance();
@@ -97,14 +98,17 @@ DUALPACE_INLINE void weigh_columns(const ValuePass<T>& pass, std::int64_t column
     }
 }
 
-// All columns from `column` on, kColumns vectors at a time, then half as many, and so on.
+// All columns from `column` on, kColumns vectors at a time, then fewer.
 template <class V, int kHeads, int kColumns, class T>
 DUALPACE_INLINE void weigh_values(const ValuePass<T>& pass, std::int64_t column) {
     constexpr std::int64_t kWidth = std::int64_t{kColumns} * V::kLanes;
-    for (; column + kWidth <= pass.task.head_dim; column += kWidth)
+    // Twice two rather than three and one, whose few sums would wait for each other.
+    constexpr std::int64_t kLeft = kColumns == 3 ? 4 * V::kLanes : 0;
+    const std::int64_t end = pass.task.head_dim;
+    for (; column + kWidth <= end && column + kLeft != end; column += kWidth)
         weigh_columns<V, kHeads, kColumns, false>(pass, column);
     if constexpr (kColumns > 1) {
-        weigh_values<V, kHeads, kColumns / 2>(pass, column);
+        weigh_values<V, kHeads, kColumns == 3 ? 2 : kColumns / 2>(pass, column);
     } else if constexpr (V::kLanes > 8) {
         if (column < pass.task.head_dim) weigh_columns<V, kHeads, 1, true>(pass, column);
     }

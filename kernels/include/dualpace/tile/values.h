@@ -15,14 +15,14 @@ namespace {
 
 // Keys of one tile.
 constexpr std::int64_t kTileKeys = kTileBFloats;
-static_assert(kSpanKeys % kTileKeys == 0);
+static_assert(kMostSpanKeys % kTileKeys == 0);
 constexpr std::int64_t kMostDimensions = 256;
 
 alignas(64) constexpr BFloat16 kNoValues[kMostDimensions] = {};
 
 // Where the rows of a span's keys, or of their values, lie.
 struct Rows {
-    const BFloat16* at[kSpanKeys];
+    const BFloat16* at[kMostSpanKeys];
     std::int64_t count;
 };
 
@@ -44,7 +44,7 @@ struct ValueTask {
     Rows upcoming;
     std::int64_t heads;
     std::int64_t head_dim;
-    const BFloat16* weights;  // [heads][kSpanKeys]
+    const BFloat16* weights;  // [heads][kMostSpanKeys]
     float* acc;               // [heads][head_dim]
 };
 
@@ -118,7 +118,7 @@ void weigh_columns_on_tiles(T& tiles, const ValueTask& task, std::int64_t column
         const BFloat16* const* const rows = task.values.at + key;
         const std::int64_t d = task.head_dim;
         if (column == 0) fetch_upcoming(task, key);
-        tiles.template load<4>(task.weights + key, kSpanKeys * 2);
+        tiles.template load<4>(task.weights + key, kMostSpanKeys * 2);
         weigh_tile<V, T, 0>(tiles, rows, d, column);
         if constexpr (kCount > 1) weigh_tile<V, T, 1>(tiles, rows, d, column + kTileFloats);
         if constexpr (kCount > 2) weigh_tile<V, T, 2>(tiles, rows, d, column + 2 * kTileFloats);

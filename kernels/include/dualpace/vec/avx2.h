@@ -15,6 +15,7 @@ namespace {
 struct Avx2 {
     static constexpr int kLanes = 8;
     static constexpr int kColumns[4] = {8, 4, 4, 2};
+    static constexpr int kWideningColumns[4] = {8, 4, 3, 2};
     static constexpr int kKeysOfFour = 3;
     static constexpr int kMaxRows = 6;
     static constexpr int kMaxPairedRows = 5;
@@ -72,12 +73,8 @@ struct Avx2 {
     static F div(F a, F b) { return _mm256_div_ps(a, b); }
     static F max(F a, F b) { return _mm256_max_ps(a, b); }
     static F min(F a, F b) { return _mm256_min_ps(a, b); }
-    static F round(F x) {
-        return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    }
-    static F pow2(F n) {
-        const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
-        return _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
+    static F last_bits_as_exponent(F v) {
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(v), 23));
     }
 
     static Q load_quanta(const std::int16_t* p) {

@@ -15,6 +15,7 @@ namespace {
 struct Avx512 {
     static constexpr int kLanes = 16;
     static constexpr int kColumns[4] = {8, 8, 4, 4};
+    static constexpr const int (&kWideningColumns)[4] = kColumns;
     static constexpr int kKeysOfFour = 4;
     static constexpr int kMaxRows = 12;
     static constexpr int kMaxPairedRows = 12;
@@ -73,12 +74,8 @@ struct Avx512 {
     static F div(F a, F b) { return _mm512_div_ps(a, b); }
     static F max(F a, F b) { return _mm512_max_ps(a, b); }
     static F min(F a, F b) { return _mm512_min_ps(a, b); }
-    static F round(F x) {
-        return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    }
-    static F pow2(F n) {
-        const __m512i exponent = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
-        return _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23));
+    static F last_bits_as_exponent(F v) {
+        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(v), 23));
     }
 
     static Q load_quanta(const std::int16_t* p) { return _mm512_loadu_si512(p); }
@@ -118,6 +115,14 @@ struct Avx512 {
         const F cd =
             add_quarters(sum_four(v[8], v[9], v[10], v[11]), sum_four(v[12], v[13], v[14], v[15]));
         return add_quarters(ab, cd);
+    }
+
+    static void store_sums(float* p, const F* v) {
+        const F quarters = sum_four(v[0], v[1], v[2], v[3]);
+        const __m256 halves =
+            _mm256_add_ps(_mm512_castps512_ps256(quarters), _mm512_extractf32x8_ps(quarters, 1));
+        _mm_storeu_ps(p,
+                      _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1)));
     }
 
   private:

@@ -11,8 +11,11 @@ namespace {
 template <class V>
 inline typename V::F exp2_in_range(typename V::F x) {
     using F = typename V::F;
-    const F whole = V::round(x);
-    const F f = V::sub(x, whole);
+    // Added to a number of this size, x loses its fraction, and the sum's last bits are a whole
+    // number: the exponent of 2^whole, biased.
+    const F large = V::splat(0x1.8p23f + 127.0f);
+    const F shifted = V::add(x, large);
+    const F f = V::sub(x, V::sub(shifted, large));
     F p = V::splat(0x1.470b4ap-13f);
     p = V::fma(p, f, V::splat(0x1.5f7276p-10f));
     p = V::fma(p, f, V::splat(0x1.3b270ep-7f));
@@ -20,7 +23,7 @@ inline typename V::F exp2_in_range(typename V::F x) {
     p = V::fma(p, f, V::splat(0x1.ebfbe2p-3f));
     p = V::fma(p, f, V::splat(0x1.62e432p-1f));
     p = V::fma(p, f, V::splat(1.0f));
-    return V::mul(p, V::pow2(whole));
+    return V::mul(p, V::last_bits_as_exponent(shifted));
 }
 
 // 2^x for x <= 0; exactly 1 at 0, exactly 0 below -126.5, not a number where x is not one.

@@ -11,6 +11,8 @@ struct Generic : Portable<8> {
     // How many columns of values each pass of attention keeps in registers, by number of query
     // heads (1 to 4).
     static constexpr int kColumns[4] = {4, 2, 2, 1};
+    // The same for values that are widened, which may take a register.
+    static constexpr const int (&kWideningColumns)[4] = kColumns;
     // How many keys are scored at once for three or four query heads.
     static constexpr int kKeysOfFour = 3;
     // Most rows of a product's block, of one panel and of two; and of one whose weights are loaded

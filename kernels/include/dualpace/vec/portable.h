@@ -99,16 +99,8 @@ struct Portable {
     // b where the two are unordered.
     static F max(F a, F b) { return a > b ? a : b; }
     static F min(F a, F b) { return a < b ? a : b; }
-    static F round(F x) {
-        // Adding 1.5 * 2^23 leaves no fraction bits; right for |x| < 2^22.
-        const F magic = splat(12582912.0f);
-        return (x + magic) - magic;
-    }
-    // 2^n for whole n in [-126, 127]; 0 for n = -127.
-    static F pow2(F n) {
-        const I exponent = __builtin_convertvector(n, I) + 127;
-        return (F)(exponent << 23);
-    }
+    // Each lane's last eight bits in the place of a number's exponent; the ninth must be zero.
+    static F last_bits_as_exponent(F v) { return (F)((I)v << 23); }
 
     // Each lane holds two neighbours, of 2 * kLanes numbers.
     static Q load_quanta(const std::int16_t* p) {
@@ -140,7 +132,9 @@ struct Portable {
     static void store_quanta(std::int16_t* p, Q v) { std::memcpy(p, &v, sizeof v); }
     // To nearest; magnitudes up to kLargestQuantum.
     static void store_quanta(std::int16_t* p, F v) {
-        const F whole = round(v);
+        // Adding 1.5 * 2^23 leaves no fraction bits; right below 2^22.
+        const F large = splat(0x1.8p23f);
+        const F whole = (v + large) - large;
         narrow<kWidth>(whole, [p](int i, float x) { p[i] = static_cast<std::int16_t>(x); });
     }
 
