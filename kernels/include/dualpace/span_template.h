@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kMaxHeadsAtOnce = 4;
 // Heads of one kv head whose scores are held at a time.
-constexpr int kMaxBundleHeads = 8;
+constexpr int kMaxBundleHeads = 2 * kMaxHeadsAtOnce;
 // Of all kv heads of a task: with one query head each, every head is a part.
 constexpr int kMaxParts = kMostHeadsTogether;
 
@@ -78,17 +78,17 @@ struct Bundle {
     std::int64_t first;
     std::int64_t heads;  // at most kMaxBundleHeads
 
-    std::int64_t parts() const { return (heads + kMaxHeadsAtOnce - 1) / kMaxHeadsAtOnce; }
+    int halvings() const { return heads > kMaxHeadsAtOnce ? 1 : 0; }
+    std::int64_t parts() const { return std::int64_t{1} << halvings(); }
     // Calls work(number of heads as a constant, part, index of the part among all) for each part of
     // one kv head's.
     template <class Work>
     DUALPACE_INLINE void each_part(std::int64_t kv_head, const Work& work) const {
-        const std::int64_t most = parts();
-        for (std::int64_t part = 0; part < most; ++part) {
-            const std::int64_t begin = heads * part / most;
-            const HeadPart which{kv_head * group + first + begin, most};
-            with_heads(heads * (part + 1) / most - begin,
-                       [&](auto count) { work(count, which, kv_head * most + part); });
+        for (std::int64_t part = 0; part < parts(); ++part) {
+            const std::int64_t begin = heads * part >> halvings();
+            const HeadPart which{kv_head * group + first + begin, halvings()};
+            with_heads((heads * (part + 1) >> halvings()) - begin,
+                       [&](auto count) { work(count, which, kv_head * parts() + part); });
         }
     }
 };
@@ -122,7 +122,8 @@ void attend_bundle(const Span<T>& span, const SpanTask& task, const Bundle& bund
 
 template <class V, class T>
 void attend_typed(const SpanTask& task, const Partial& result) {
-    const Span<T> span{segments_of<T>(task, task.keys), segments_of<T>(task, task.upcoming)};
+    const Span<T> span{segments_of<T>(task, task.keys),
+                       segments_of<T>(task, beginning<T>(task, task.upcoming))};
     for (std::int64_t head = 0; head < task.group; head += kMaxBundleHeads) {
         const std::int64_t left = task.group - head;
         const Bundle bundle{task.kv_heads, task.group, head,
@@ -150,16 +151,40 @@ void pack_query(const float* query, std::int64_t heads, std::int64_t head_dim, f
     }
 }
 
+// to = to * keep + from * take, for a vector of columns or half of one.
+template <class V, bool kHalf>
+DUALPACE_INLINE void fold_columns(float* to, const float* from, float keep, float take) {
+    const typename V::F kept = V::mul(load<V, kHalf>(to), V::splat(keep));
+    store_sum<V, kHalf>(to, V::fma(load<V, kHalf>(from), V::splat(take), kept));
+}
+
+template <class V>
 void fold(const Partial& total, const Partial& later, std::int64_t heads, std::int64_t head_dim) {
-    for (std::int64_t h = 0; h < heads; ++h) {
-        const float largest = total.max[h] > later.max[h] ? total.max[h] : later.max[h];
-        const float keep = __builtin_exp2f(total.max[h] - largest);
-        const float take = __builtin_exp2f(later.max[h] - largest);
-        float* to = total.acc + h * head_dim;
-        const float* from = later.acc + h * head_dim;
-        for (std::int64_t d = 0; d < head_dim; ++d) to[d] = to[d] * keep + from[d] * take;
-        total.sum[h] = total.sum[h] * keep + later.sum[h] * take;
-        total.max[h] = largest;
+    for (std::int64_t first = 0; first < heads; first += V::kLanes) {
+        const std::int64_t count = heads - first < V::kLanes ? heads - first : V::kLanes;
+        alignas(64) float keep[V::kLanes] = {};
+        alignas(64) float take[V::kLanes] = {};
+        for (std::int64_t i = 0; i < count; ++i) {
+            const std::int64_t h = first + i;
+            const float largest = total.max[h] > later.max[h] ? total.max[h] : later.max[h];
+            keep[i] = total.max[h] - largest;
+            take[i] = later.max[h] - largest;
+            total.max[h] = largest;
+        }
+        V::store(keep, exp2_nonpositive<V>(V::load(keep)));
+        V::store(take, exp2_nonpositive<V>(V::load(take)));
+        for (std::int64_t i = 0; i < count; ++i) {
+            const std::int64_t h = first + i;
+            total.sum[h] = total.sum[h] * keep[i] + later.sum[h] * take[i];
+            float* const to = total.acc + h * head_dim;
+            const float* const from = later.acc + h * head_dim;
+            std::int64_t d = 0;
+            for (; d + V::kLanes <= head_dim; d += V::kLanes)
+                fold_columns<V, false>(to + d, from + d, keep[i], take[i]);
+            if constexpr (V::kLanes > 8) {
+                if (d < head_dim) fold_columns<V, true>(to + d, from + d, keep[i], take[i]);
+            }
+        }
     }
 }
 
@@ -172,7 +197,7 @@ void normalise(const Partial& total, std::int64_t heads, std::int64_t head_dim) 
 
 template <class V>
 constexpr SpanKernels span_table() {
-    return {pack_query, attend<V>, fold, normalise, span_peak<V>};
+    return {pack_query, attend<V>, fold<V>, normalise, span_peak<V>};
 }
 
 }  // namespace

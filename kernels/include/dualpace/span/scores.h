@@ -97,6 +97,12 @@ DUALPACE_INLINE void store_scores(float* scores, const Products<V, kHeads, kKeys
     }
 }
 
+// How many keys are scored at once for four query heads.
+template <class V, class T>
+constexpr int kKeysOfFour = V::kKeysOfFour;
+template <class V>
+constexpr int kKeysOfFour<V, BFloat16> = V::kWideningKeysOfFour;
+
 // Writes a segment's scores, and up to a vector of garbage behind each row of them: the last
 // step may read rows behind the last key. They are in memory, since a block's values follow its
 // keys, and their scores are overwritten.
@@ -109,8 +115,8 @@ DUALPACE_INLINE void score_segment(const Segment<T>& segment, const SpanTask& ta
     const float* query = task.query + heads.first * query_stride;
     // As many keys as fill one vector, unless more registers are free for sums.
     constexpr int kOneVector = kHeads == 3 ? 4 : V::kLanes / kHeads;
-    constexpr int kMost = kHeads == 4 ? V::kKeysOfFour : kOneVector;
-    Fetch fetch = ahead.take(segment.count * d * std::int64_t{sizeof(T)} / heads.parts,
+    constexpr int kMost = kHeads == 4 ? kKeysOfFour<V, T> : kOneVector;
+    Fetch fetch = ahead.take(heads.share(kMost * d * std::int64_t{sizeof(T)}),
                              (segment.count + kMost - 1) / kMost);
     std::int64_t j = 0;
     const auto score_next = [&](auto keys) {

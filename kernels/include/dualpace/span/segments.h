@@ -39,13 +39,14 @@ DUALPACE_INLINE SegmentList<T> segments_of(const SpanTask& task, const KeySpan& 
     SegmentList<T> list;
     list.size = 0;
     const T* base = static_cast<const T*>(span.kv);
+    const std::int32_t* block = span.blocks + span.first / task.block_size;
+    std::int64_t slot = span.first % task.block_size;
     for (std::int64_t position = span.first; position < span.last;) {
-        const std::int64_t slot = position % task.block_size;
         const std::int64_t room = task.block_size - slot;
         const std::int64_t left = span.last - position;
         const std::int64_t count = room < left ? room : left;
-        const T* keys = base + span.blocks[position / task.block_size] * task.block_stride +
-                        slot * task.head_dim;
+        const T* keys = base + *block++ * task.block_stride + slot * task.head_dim;
+        slot = 0;
         for (std::int64_t h = 0; h < task.kv_heads; ++h) {
             for (std::int64_t i = 0; i < count; i += kMaxSegmentKeys) {
                 const std::int64_t rest = count - i;
@@ -76,11 +77,14 @@ struct Span {
     SegmentList<T> upcoming;
 };
 
-// Query heads that are taken at once, of `parts` such parts of those that share a kv head. `first`
-// is counted over all kv heads of the task.
+// Query heads that are taken at once, of 2^halvings such parts of those that share a kv head.
+// `first` is counted over all kv heads of the task.
 struct HeadPart {
     std::int64_t first;
-    std::int64_t parts;
+    int halvings;
+
+    // A part's of what is shared out among all.
+    std::int64_t share(std::int64_t bytes) const { return bytes >> halvings; }
 };
 
 // A small number as a constant. (The library's own type could leave symbols that the linker merges

@@ -77,8 +77,8 @@ DUALPACE_INLINE void weigh_columns(const ValuePass<T>& pass, std::int64_t column
     const std::int64_t count = pass.segment.count;
     const T* value = pass.segment.keys + pass.task.value_offset + column;
     const float* weights = pass.weights;
-    Fetch fetch = pass.ahead.take(count * columns * std::int64_t{sizeof(T)} / pass.heads.parts,
-                                  (count + 1) / 2);
+    Fetch fetch =
+        pass.ahead.take(pass.heads.share(2 * columns * std::int64_t{sizeof(T)}), (count + 1) / 2);
     const auto weigh_next = [&] {
         weigh_key<V, kHeads, kColumns, kHalf>(value, weights, sums);
         value += d;

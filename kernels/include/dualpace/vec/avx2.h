@@ -17,6 +17,7 @@ struct Avx2 {
     static constexpr int kColumns[4] = {8, 4, 4, 2};
     static constexpr int kWideningColumns[4] = {8, 4, 3, 2};
     static constexpr int kKeysOfFour = 3;
+    static constexpr int kWideningKeysOfFour = 2;
     static constexpr int kMaxRows = 6;
     static constexpr int kMaxPairedRows = 5;
     static constexpr int kMaxWideRows = 3;

@@ -17,6 +17,7 @@ struct Avx512 {
     static constexpr int kColumns[4] = {8, 8, 4, 4};
     static constexpr const int (&kWideningColumns)[4] = kColumns;
     static constexpr int kKeysOfFour = 4;
+    static constexpr int kWideningKeysOfFour = 4;
     static constexpr int kMaxRows = 12;
     static constexpr int kMaxPairedRows = 12;
     static constexpr int kMaxWideRows = 12;

@@ -13,8 +13,10 @@ struct Generic : Portable<8> {
     static constexpr int kColumns[4] = {4, 2, 2, 1};
     // The same for values that are widened, which may take a register.
     static constexpr const int (&kWideningColumns)[4] = kColumns;
-    // How many keys are scored at once for three or four query heads.
+    // How many keys are scored at once for four query heads; and of bfloat16, whose widening may
+    // take a register.
     static constexpr int kKeysOfFour = 3;
+    static constexpr int kWideningKeysOfFour = 3;
     // Most rows of a product's block, of one panel and of two; and of one whose weights are loaded
     // in pairs, which takes a register more.
     static constexpr int kMaxRows = 3;

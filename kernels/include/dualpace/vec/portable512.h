@@ -11,6 +11,7 @@ struct Portable512 : Portable<16> {
     static constexpr int kColumns[4] = {8, 8, 4, 4};
     static constexpr const int (&kWideningColumns)[4] = kColumns;
     static constexpr int kKeysOfFour = 4;
+    static constexpr int kWideningKeysOfFour = 4;
     static constexpr int kMaxRows = 12;
     static constexpr int kMaxPairedRows = 12;
     static constexpr int kMaxWideRows = 12;
