@@ -1,7 +1,8 @@
 // How activations and weights of one format are multiplied. Private to dense/product.h.
 //
 // An arithmetic takes `kInputs` inputs at a time, in `kSteps` steps; the weights of as many inputs
-// lie side by side in a panel. `kWhole`: in whole numbers, by quantised_block.h.
+// lie side by side in a panel. `kWhole`: in whole numbers, by quantised_block.h; `kWidens`: in
+// fp32.
 #pragma once
 
 #include "dualpace/element.h"
@@ -20,6 +21,7 @@ struct Widening {
     static constexpr int kInputs = 1;
     static constexpr int kSteps = 1;
     static constexpr bool kWhole = false;
+    static constexpr bool kWidens = true;
 
     template <int>
     static W load(const T* p) {
@@ -41,6 +43,7 @@ struct Widening<V, BFloat16> {
     static constexpr int kInputs = 2;
     static constexpr int kSteps = 2;
     static constexpr bool kWhole = false;
+    static constexpr bool kWidens = true;
 
     template <int kStep>
     static W load(const BFloat16* p) {
@@ -68,6 +71,7 @@ struct Pairing {
     static constexpr int kInputs = 2;
     static constexpr int kSteps = 1;
     static constexpr bool kWhole = false;
+    static constexpr bool kWidens = false;
 
     template <int>
     static W load(const T* p) {
@@ -91,6 +95,7 @@ struct Quantised {
     static constexpr int kInputs = 2;
     static constexpr int kSteps = 1;
     static constexpr bool kWhole = true;
+    static constexpr bool kWidens = false;
     // Whether there may be more than one scale for an output.
     static constexpr bool kGrouped = sizeof(T) == 1;
 };

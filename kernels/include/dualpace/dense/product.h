@@ -34,6 +34,10 @@ DUALPACE_INLINE void multiply_rows(const Block<M>& block) {
     }
 }
 
+// Inputs whose weights stay in the first cache when they are widened for all rows at once.
+constexpr std::int64_t kMostWidened = 512;
+constexpr std::int64_t kMostWidenedToFloat = 256;
+
 // Chooses the code for a number of rows, from kRows down.
 template <class V, class M, int kPanels, int kRows>
 DUALPACE_INLINE void multiply_up_to(std::int64_t rows, const Block<M>& block) {
@@ -44,12 +48,12 @@ DUALPACE_INLINE void multiply_up_to(std::int64_t rows, const Block<M>& block) {
     }
 }
 
-// Inputs of one stretch: those of a scale, or as many as take up to 16 KiB of a panel, in equal
-// stretches of whole tiles.
-template <class T>
+// Inputs of one stretch: those of a scale, or as many as take up to 16 KiB of a panel as it is
+// multiplied, in equal stretches of whole tiles.
+template <class M>
 std::int64_t stretch_inputs(const MatrixView& matrix) {
     if (matrix.format == MatrixFormat::kInt8 && matrix.group < matrix.inputs) return matrix.group;
-    constexpr std::int64_t kMost = sizeof(T) == 4 ? 256 : 512;
+    constexpr std::int64_t kMost = M::kWidens ? kMostWidenedToFloat : 512;
     const std::int64_t stretches = (matrix.inputs + kMost - 1) / kMost;
     const std::int64_t equal = (matrix.inputs + stretches - 1) / stretches;
     return (equal + kTileInputs - 1) / kTileInputs * kTileInputs;
@@ -138,16 +142,61 @@ void multiply_stretch(const ProductTask& task, Block<M> block, std::int64_t besi
     }
 }
 
-// Blocks of rows that widen int8 weights each for itself.
+// Blocks of rows that widen weights each for itself.
 constexpr std::int64_t kFewBlocks = 2;
-// Inputs whose widened weights stay in the first cache.
-constexpr std::int64_t kMostWidened = 512;
 
-// multiply_stretch of int8 weights, which are widened once for all rows.
+// What widened blocks have in common with those they are widened from; fetches are counted in
+// elements of `Wide`, in steps of as many inputs as its arithmetic takes.
+template <class Wide, class M>
+Block<Wide> widened_block(const Block<M>& block, const typename Wide::Weight* widened) {
+    constexpr std::int64_t kSmaller = sizeof(typename Wide::Weight) / sizeof(typename M::Weight);
+    Block<Wide> wide{};
+    wide.x = block.x;
+    wide.x_stride = block.x_stride;
+    wide.weights = widened;
+    wide.panel_stride = block.inputs * kPanelOutputs;
+    wide.upcoming = reinterpret_cast<const typename Wide::Weight*>(block.upcoming);
+    wide.upcoming_stride = block.upcoming_stride / kSmaller;
+    wide.upcoming_step = block.upcoming_step / kSmaller * Wide::kInputs / M::kInputs;
+    wide.inputs = block.inputs;
+    wide.scales = block.scales;
+    wide.scale_stride = block.scale_stride;
+    wide.first_stretch = block.first_stretch;
+    wide.tile = block.tile;
+    wide.x_scales = block.x_scales;
+    wide.x_scale_stride = block.x_scale_stride;
+    wide.stretch_scales = block.stretch_scales;
+    return wide;
+}
+
+// multiply_stretch of weights of fewer bits, which are widened to fp32 once for all rows.
+template <class V, class M, int kPanels>
+[[gnu::noinline]] void multiply_as_floats(const ProductTask& task, const Block<M>& block) {
+    using Wide = Widening<V, float>;
+    alignas(64) float widened[kPanels * kMostWidenedToFloat * kPanelOutputs];
+    float* to = widened;
+    const auto widen_step = [&](const typename M::Weight* from, auto step) {
+        for (int column = 0; column < kPanelOutputs; column += V::kLanes) {
+            V::store(to, M::template load<decltype(step)::value>(from + column * M::kInputs));
+            to += V::kLanes;
+        }
+    };
+    for (int p = 0; p < kPanels; ++p) {
+        const auto* from = block.weights + p * block.panel_stride;
+        for (std::int64_t input = 0; input < block.inputs; input += M::kInputs) {
+            widen_step(from, Count<0>{});
+            if constexpr (M::kSteps == 2) widen_step(from, Count<1>{});
+            from += M::kInputs * kPanelOutputs;
+        }
+    }
+    multiply_stretch<V, Wide, kPanels>(task, widened_block<Wide>(block, widened),
+                                       beside_step<V, Wide, kPanels>(task));
+}
+
+// multiply_stretch of int8 weights, which are widened to int16 once for all rows.
 template <class V, int kPanels>
 [[gnu::noinline]] void multiply_widened(const ProductTask& task,
-                                        const Block<Quantised<V, std::int8_t>>& block,
-                                        std::int64_t beside) {
+                                        const Block<Quantised<V, std::int8_t>>& block) {
     alignas(64) std::int16_t widened[kPanels * kMostWidened * kPanelOutputs];
     std::int16_t* to = widened;
     for (int p = 0; p < kPanels; ++p) {
@@ -160,25 +209,9 @@ template <class V, int kPanels>
             from += 2 * kPanelOutputs;
         }
     }
-    Block<QuantisedInGroups<V>> wide{};
-    wide.x = block.x;
-    wide.x_stride = block.x_stride;
-    wide.weights = widened;
-    wide.panel_stride = block.inputs * kPanelOutputs;
-    // What is fetched are bytes, counted in pairs.
-    wide.upcoming = reinterpret_cast<const std::int16_t*>(block.upcoming);
-    wide.upcoming_stride = block.upcoming_stride / 2;
-    wide.upcoming_step = block.upcoming_step / 2;
-    wide.inputs = block.inputs;
-    wide.scales = block.scales;
-    wide.scale_stride = block.scale_stride;
-    wide.first_stretch = block.first_stretch;
-    wide.tile = block.tile;
-    wide.x_scales = block.x_scales;
-    wide.x_scale_stride = block.x_scale_stride;
-    wide.stretch_scales = block.stretch_scales;
-    // So are these, in steps of as many bytes.
-    multiply_stretch<V, QuantisedInGroups<V>, kPanels>(task, wide, (beside + 1) / 2);
+    using Wide = QuantisedInGroups<V>;
+    multiply_stretch<V, Wide, kPanels>(task, widened_block<Wide>(block, widened),
+                                       beside_step<V, Wide, kPanels>(task));
 }
 
 template <class T>
@@ -191,7 +224,8 @@ template <class V, class M, int kPanels>
 void multiply_panels(const ProductTask& task, const typename M::X* x, std::int64_t x_stride) {
     using T = typename M::Weight;
     const MatrixView& matrix = *task.matrix;
-    const std::int64_t stretch = stretch_inputs<T>(matrix);
+    const std::int64_t stretch = stretch_inputs<M>(matrix);
+    const bool many_blocks = task.rows > kFewBlocks * V::kMaxRows;
     const std::int64_t beside = beside_step<V, M, kPanels>(task);
     const std::int64_t panels[2] = {task.panels.first, task.panels.second};
     for (int p = 0; p < 2; p += kPanels) {
@@ -226,8 +260,14 @@ void multiply_panels(const ProductTask& task, const typename M::X* x, std::int64
             block.first_stretch = input == 0;
             block.tile = task.tile + p * kPanelOutputs;
             if constexpr (M::kWhole && sizeof(T) == 1) {
-                if (task.rows > kFewBlocks * V::kMaxRows && block.inputs <= kMostWidened) {
-                    multiply_widened<V, kPanels>(task, block, beside);
+                if (many_blocks && block.inputs <= kMostWidened) {
+                    multiply_widened<V, kPanels>(task, block);
+                    continue;
+                }
+            }
+            if constexpr (V::kWidensFirst && M::kWidens && sizeof(T) < sizeof(float)) {
+                if (many_blocks && block.inputs <= kMostWidenedToFloat) {
+                    multiply_as_floats<V, M, kPanels>(task, block);
                     continue;
                 }
             }

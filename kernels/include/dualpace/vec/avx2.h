@@ -21,6 +21,7 @@ struct Avx2 {
     static constexpr int kMaxRows = 6;
     static constexpr int kMaxPairedRows = 5;
     static constexpr int kMaxWideRows = 3;
+    static constexpr bool kWidensFirst = true;
     static constexpr bool kFastQuanta = true;
 
     using F = __m256;

@@ -21,6 +21,7 @@ struct Avx512 {
     static constexpr int kMaxRows = 12;
     static constexpr int kMaxPairedRows = 12;
     static constexpr int kMaxWideRows = 12;
+    static constexpr bool kWidensFirst = false;
     static constexpr bool kFastQuanta = true;
 
     using F = __m512;

@@ -22,6 +22,9 @@ struct Generic : Portable<8> {
     static constexpr int kMaxRows = 3;
     static constexpr int kMaxPairedRows = 3;
     static constexpr int kMaxWideRows = 1;
+    // Whether weights of few bits are widened once for many blocks of rows, rather than by each as
+    // it loads them: not where loads widen beside the multiply-adds.
+    static constexpr bool kWidensFirst = true;
     // Whether whole numbers of 16 bits are multiplied faster than floats.
     static constexpr bool kFastQuanta = false;
 };

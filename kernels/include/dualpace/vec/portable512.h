@@ -15,6 +15,7 @@ struct Portable512 : Portable<16> {
     static constexpr int kMaxRows = 12;
     static constexpr int kMaxPairedRows = 12;
     static constexpr int kMaxWideRows = 12;
+    static constexpr bool kWidensFirst = false;
     static constexpr bool kFastQuanta = true;
 };
 
