@@ -55,9 +55,7 @@ def native_decoder(decoder: Decoder, *, screening_threads: int = 0) -> HostDecod
 
 
 def _layer(layer: DecoderLayer, config: LayerConfig, tables: dict[int, Tensor]) -> HostLayer:
-    mlp = layer.feed_forward
-    if not isinstance(mlp, GatedMlp):
-        raise UnsupportedModelError("its feed-forward stage is no gated MLP")
+    mlp = _mlp_of(layer)
     # Layers of equal rope share a table: it is converted once.
     rope = tables.setdefault(id(layer.rope_table), layer.rope_table.float().contiguous())
     return HostLayer(
@@ -77,8 +75,21 @@ def _layer(layer: DecoderLayer, config: LayerConfig, tables: dict[int, Tensor]) 
     )
 
 
+def _mlp_of(layer: DecoderLayer) -> GatedMlp:
+    if not isinstance(layer.feed_forward, GatedMlp):
+        raise UnsupportedModelError("its feed-forward stage is no gated MLP")
+    return layer.feed_forward
+
+
 def _factor(norm: RmsNorm | None) -> Tensor | None:
     return None if norm is None else norm.factor
+
+
+def layer_bytes(layer: DecoderLayer) -> int:
+    """Return the bytes of a layer's packed weights."""
+    mlp = _mlp_of(layer)
+    linears = (layer.qkv, layer.output, mlp.gate_up, mlp.down)
+    return sum(packed_of(linear).num_bytes for linear in linears)
 
 
 def packed_of(linear: Linear) -> PackedLinear:

@@ -13,8 +13,8 @@ from dualpace.kernels import StepRows, narrow_arithmetic
 from dualpace.models.decoder import Decoder
 from dualpace.models.host_step import DecodeBatch, Interruption, Logits, StepSeconds
 from dualpace.models.kv_pool import KvPool
-from dualpace.models.native_decoder import native_decoder, packed_of
-from dualpace.models.rows_in_turns import least_rows_in_turns
+from dualpace.models.native_decoder import layer_bytes, native_decoder, packed_of
+from dualpace.models.rows_in_turns import KeysInTurns, least_rows_in_turns
 
 
 class NativeStep:
@@ -33,7 +33,8 @@ class NativeStep:
         """Raise UnsupportedModelError if the model has no native form.
 
         `screen_head`: find greatest logits by the head in int16, where that is faster.
-        `rows_in_turns`: see `HostDecoder.step`; None: measure from where on it pays.
+        `rows_in_turns`: see `HostDecoder.step`; None: measure from where on it pays, and see at
+        every step whether it has keys enough.
         """
         faster = decoder.dtype is not torch.bfloat16 and narrow_arithmetic() != "float32"
         self._native = native_decoder(
@@ -49,6 +50,7 @@ class NativeStep:
             self._measure_rows_in_turns(decoder) if rows_in_turns is None else rows_in_turns
         )
         """From how many rows on two groups of them go through the layers; 0: never."""
+        self._keys_in_turns = self._needed_keys(decoder, pool) if rows_in_turns is None else None
         self._reserve(1)
 
     def __call__(self, batch: DecodeBatch, interruption: Interruption | None = None) -> Logits:
@@ -70,7 +72,7 @@ class NativeStep:
             wanted=batch.wanted,
             num_threads=self._num_threads,
             rounding=self._rounding,
-            rows_in_turns=self.rows_in_turns,
+            rows_in_turns=self.rows_in_turns if self._in_turns(batch) else 0,
             flag=None if interruption is None else interruption.flag,
             serve=None if interruption is None else self._serve(interruption),
         )
@@ -81,6 +83,11 @@ class NativeStep:
         """Size of the head's second form; 0: there is none."""
         return self._native.screen_bytes
 
+    @property
+    def passes_in_turns(self) -> int:
+        """How often rows went through layers in turns."""
+        return self._native.passes_in_turns
+
     def seconds(self) -> StepSeconds:
         """See HostStep."""
         return StepSeconds(*self._native.stage_seconds)
@@ -88,6 +95,18 @@ class NativeStep:
     def _measure_rows_in_turns(self, decoder: Decoder) -> int:
         packed = packed_of(decoder.layers[0].qkv)
         return least_rows_in_turns(packed, rounding=self._rounding, num_threads=self._num_threads)
+
+    @staticmethod
+    def _needed_keys(decoder: Decoder, pool: KvPool) -> KeysInTurns:
+        _, _, _, kv_heads, _, head_dim = pool.tensor.shape
+        return KeysInTurns(
+            sum(layer_bytes(layer) for layer in decoder.layers),
+            2 * kv_heads * head_dim * pool.tensor.itemsize,
+            [layer.config.window for layer in decoder.layers],
+        )
+
+    def _in_turns(self, batch: DecodeBatch) -> bool:
+        return self._keys_in_turns is None or self._keys_in_turns.enough(batch.lengths)
 
     def _serve(self, interruption: Interruption) -> Callable[[int | None], StepRows | None]:
         def serve(behind: int | None) -> StepRows | None:

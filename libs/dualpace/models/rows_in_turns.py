@@ -1,12 +1,16 @@
-"""From how many rows on a host step goes through the layers in two groups that take turns.
+"""When a host step goes through the layers in two groups of rows that take turns.
 
 While one is multiplied, the other's keys and values are read; each reads all weights. That pays
-where multiplying takes far longer than reading the weights twice, which is measured here.
-Importing this module needs the kernel library.
+where multiplying takes far longer than reading the weights twice, which is measured here, and where
+as much is read of keys and values as of weights. Importing this module needs the kernel library.
 """
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from dualpace.core.timing import least_seconds
@@ -45,6 +49,26 @@ def rows_that_hide_weights(bytes_of_weight: float, *, operations_s: float, bytes
     """Return from how many rows on reading all weights twice hides behind multiplying."""
     rows = bytes_of_weight * operations_s / (_SHARE * bytes_s)
     return max(_LEAST_ROWS, math.ceil(rows))
+
+
+class KeysInTurns:
+    """Whether as much is read of keys and values as of the layers' weights."""
+
+    def __init__(self, weight_bytes: int, key_bytes: int, windows: Sequence[int | None]) -> None:
+        """`weight_bytes`: of all layers; `key_bytes`: of a key and its value in one layer.
+
+        `windows`: each layer's sliding window, or None.
+        """
+        self._least = weight_bytes / key_bytes
+        self._layers = tuple(Counter(windows).items())
+
+    def enough(self, lengths: npt.NDArray[np.int32]) -> bool:
+        """Tell it of sequences [batch] of so many keys, over all layers."""
+        keys = 0
+        for window, layers in self._layers:
+            attended = lengths if window is None else np.minimum(lengths, window)
+            keys += layers * int(attended.sum(dtype=np.int64))
+        return keys >= self._least
 
 
 def _arithmetic(weights: str, *, rounding: bool) -> str:

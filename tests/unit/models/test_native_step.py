@@ -16,7 +16,7 @@ pytest.importorskip("dualpace.kernels", reason="the native kernels are not built
 
 from dualpace.checkpoint import open_checkpoint
 from dualpace.kernels import capabilities
-from dualpace.models import Decoder, KvPool, TorchPagedAttention, load_decoder
+from dualpace.models import Decoder, KvPool, TorchPagedAttention, load_decoder, native_step
 from dualpace.models.host_step import (
     DecodeBatch,
     HostStep,
@@ -359,3 +359,16 @@ def test_a_flag_is_one_word() -> None:
     for wrong in (np.zeros(2, np.int32), np.zeros(1, np.int64)):
         with pytest.raises(ValueError, match="flag: "):
             run(step, model.config.vocab_size, [0], Interruption(wrong, lambda _: None))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("weight_bytes", "passes"), [(0, 1), (1 << 40, 0)])
+def test_turns_are_left_where_weights_are_more_to_read_than_keys(
+    monkeypatch: pytest.MonkeyPatch, weight_bytes: int, passes: int
+) -> None:
+    monkeypatch.setattr(native_step, "least_rows_in_turns", lambda *_, **__: 2)
+    monkeypatch.setattr(native_step, "layer_bytes", lambda _: weight_bytes)
+    model = decoder("llama3_rope")
+    pool, tables = make_pool(model, torch.float32)
+    step = NativeStep(model, pool, tables, 2, rows_in_turns=None)
+    assert run(step, model.config.vocab_size, [0, 1, 2]).isfinite().all()
+    assert step.passes_in_turns == passes
