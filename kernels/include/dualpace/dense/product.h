@@ -169,9 +169,17 @@ Block<Wide> widened_block(const Block<M>& block, const typename Wide::Weight* wi
     return wide;
 }
 
+// As many bytes beside in each step of a widened block, in elements of `Wide`.
+template <class Wide, class M>
+constexpr std::int64_t widened_beside(std::int64_t beside) {
+    constexpr std::int64_t kSmaller = sizeof(typename Wide::Weight) / sizeof(typename M::Weight);
+    return (beside * Wide::kInputs + kSmaller * M::kInputs - 1) / (kSmaller * M::kInputs);
+}
+
 // multiply_stretch of weights of fewer bits, which are widened to fp32 once for all rows.
 template <class V, class M, int kPanels>
-[[gnu::noinline]] void multiply_as_floats(const ProductTask& task, const Block<M>& block) {
+[[gnu::noinline]] void multiply_as_floats(const ProductTask& task, const Block<M>& block,
+                                          std::int64_t beside) {
     using Wide = Widening<V, float>;
     alignas(64) float widened[kPanels * kMostWidenedToFloat * kPanelOutputs];
     float* to = widened;
@@ -190,13 +198,14 @@ template <class V, class M, int kPanels>
         }
     }
     multiply_stretch<V, Wide, kPanels>(task, widened_block<Wide>(block, widened),
-                                       beside_step<V, Wide, kPanels>(task));
+                                       widened_beside<Wide, M>(beside));
 }
 
 // multiply_stretch of int8 weights, which are widened to int16 once for all rows.
 template <class V, int kPanels>
 [[gnu::noinline]] void multiply_widened(const ProductTask& task,
-                                        const Block<Quantised<V, std::int8_t>>& block) {
+                                        const Block<Quantised<V, std::int8_t>>& block,
+                                        std::int64_t beside) {
     alignas(64) std::int16_t widened[kPanels * kMostWidened * kPanelOutputs];
     std::int16_t* to = widened;
     for (int p = 0; p < kPanels; ++p) {
@@ -211,7 +220,7 @@ template <class V, int kPanels>
     }
     using Wide = QuantisedInGroups<V>;
     multiply_stretch<V, Wide, kPanels>(task, widened_block<Wide>(block, widened),
-                                       beside_step<V, Wide, kPanels>(task));
+                                       widened_beside<Wide, Quantised<V, std::int8_t>>(beside));
 }
 
 template <class T>
@@ -261,13 +270,13 @@ void multiply_panels(const ProductTask& task, const typename M::X* x, std::int64
             block.tile = task.tile + p * kPanelOutputs;
             if constexpr (M::kWhole && sizeof(T) == 1) {
                 if (many_blocks && block.inputs <= kMostWidened) {
-                    multiply_widened<V, kPanels>(task, block);
+                    multiply_widened<V, kPanels>(task, block, beside);
                     continue;
                 }
             }
             if constexpr (V::kWidensFirst && M::kWidens && sizeof(T) < sizeof(float)) {
                 if (many_blocks && block.inputs <= kMostWidenedToFloat) {
-                    multiply_as_floats<V, M, kPanels>(task, block);
+                    multiply_as_floats<V, M, kPanels>(task, block, beside);
                     continue;
                 }
             }
