@@ -20,6 +20,26 @@ void widen_row(const void* from, std::int64_t row, std::int64_t n, float scale, 
 
 }  // namespace
 
+PagedAttentionArgs attention_args(const DecoderShape& shape, const StepArgs& args,
+                                  std::int64_t window) {
+    PagedAttentionArgs attention{};
+    attention.tables = args.tables;
+    attention.rows = args.rows;
+    attention.lengths = args.lengths;
+    attention.batch = args.batch;
+    attention.heads = shape.heads;
+    attention.kv_heads = shape.kv_heads;
+    attention.head_dim = shape.head_dim;
+    attention.num_blocks = args.num_blocks;
+    attention.block_size = args.block_size;
+    attention.num_tables = args.num_tables;
+    attention.table_width = args.table_width;
+    attention.kv_type = args.kv_type;
+    attention.scale = shape.attention_scale;
+    attention.window = window;
+    return attention;
+}
+
 DecodeStep::DecodeStep(const HostDecoder& decoder, const std::vector<std::int64_t>& windows,
                        const StepArgs& args, float* hidden, StepMemory& memory, const StepWay& way)
     : decoder_(decoder),
@@ -49,35 +69,11 @@ DecodeStep::DecodeStep(const HostDecoder& decoder, const std::vector<std::int64_
 // Layers of one window share a plan; all share the memory.
 void DecodeStep::prepare_attention(const std::vector<std::int64_t>& windows, StepMemory& memory) {
     memory.plans.resize(windows.size());
-    DecoderLayer layer{};
     for (std::size_t i = 0; i < windows.size(); ++i) {
-        layer.window = windows[i];
-        const PagedAttentionArgs attention = attention_args(layer);
+        const PagedAttentionArgs attention = attention_args(shape_, args_, windows[i]);
         memory.plans[i].build(attention, num_threads_);
         Memory(attention, memory.plans[i], memory.attention);
     }
-}
-
-PagedAttentionArgs DecodeStep::attention_args(const DecoderLayer& layer) const {
-    PagedAttentionArgs attention{};
-    attention.query = query_;
-    attention.tables = args_.tables;
-    attention.rows = args_.rows;
-    attention.lengths = args_.lengths;
-    attention.out = attended_;
-    attention.batch = args_.batch;
-    attention.heads = shape_.heads;
-    attention.kv_heads = shape_.kv_heads;
-    attention.head_dim = shape_.head_dim;
-    attention.num_blocks = args_.num_blocks;
-    attention.block_size = args_.block_size;
-    attention.num_tables = args_.num_tables;
-    attention.table_width = args_.table_width;
-    attention.kv_type = args_.kv_type;
-    attention.scale = shape_.attention_scale;
-    attention.window = layer.window;
-    attention.rounding = rounding_;
-    return attention;
 }
 
 char* DecodeStep::kv_of(std::int64_t layer) const {
@@ -155,8 +151,11 @@ LayerAttention::LayerAttention(const DecodeStep& step, std::int64_t layer)
       run_(args_, plan_, memory_, step.span_) {}
 
 PagedAttentionArgs DecodeStep::layer_attention_args(std::int64_t layer) const {
-    PagedAttentionArgs attention = attention_args(decoder_.layer(layer));
+    PagedAttentionArgs attention = attention_args(shape_, args_, decoder_.layer(layer).window);
+    attention.query = query_;
     attention.kv = kv_of(layer);
+    attention.out = attended_;
+    attention.rounding = rounding_;
     return attention;
 }
 

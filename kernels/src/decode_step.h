@@ -13,6 +13,10 @@ namespace dualpace {
 
 class DecodeStep;
 
+// What attention of every layer with this window has in common: sizes and tables, no memory.
+PagedAttentionArgs attention_args(const DecoderShape& shape, const StepArgs& args,
+                                  std::int64_t window);
+
 // One layer's attention, for one thread to run parts of.
 class LayerAttention {
   public:
@@ -50,7 +54,6 @@ class DecodeStep {
     friend class LayerAttention;
 
     void prepare_attention(const std::vector<std::int64_t>& windows, StepMemory& memory);
-    PagedAttentionArgs attention_args(const DecoderLayer& layer) const;
     PagedAttentionArgs layer_attention_args(std::int64_t layer) const;
     const AttentionPlan& plan_of(std::int64_t layer) const;
     void write_row(const DecoderLayer& layer, std::int64_t row, char* kv) const;

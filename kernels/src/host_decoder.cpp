@@ -137,23 +137,8 @@ void HostDecoder::check_step(const StepArgs& args) const {
                    ", it must be from 1 to " + text(shape_.positions));
         }
     }
-    PagedAttentionArgs attention{};
-    attention.tables = args.tables;
-    attention.rows = args.rows;
-    attention.lengths = args.lengths;
-    attention.batch = args.batch;
-    attention.heads = shape_.heads;
-    attention.kv_heads = shape_.kv_heads;
-    attention.head_dim = shape_.head_dim;
-    attention.num_blocks = args.num_blocks;
-    attention.block_size = args.block_size;
-    attention.num_tables = args.num_tables;
-    attention.table_width = args.table_width;
-    attention.scale = shape_.attention_scale;
-    for (const std::int64_t window : windows_) {
-        attention.window = window;
-        check_paged_attention(attention);
-    }
+    for (const std::int64_t window : windows_)
+        check_paged_attention(attention_args(shape_, args, window));
 }
 
 // Multiply-adds of one row in a layer's products, in front of attention and behind it.

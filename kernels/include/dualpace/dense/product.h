@@ -234,7 +234,9 @@ void multiply_panels(const ProductTask& task, const typename M::X* x, std::int64
     using T = typename M::Weight;
     const MatrixView& matrix = *task.matrix;
     const std::int64_t stretch = stretch_inputs<M>(matrix);
-    const bool many_blocks = task.rows > kFewBlocks * V::kMaxRows;
+    // Two panels are for few rows, unless they are for all.
+    constexpr bool kManyRows = kPanels == 1 || V::kMaxWideRows == V::kMaxRows;
+    const bool many_blocks = kManyRows && task.rows > kFewBlocks * V::kMaxRows;
     const std::int64_t beside = beside_step<V, M, kPanels>(task);
     const std::int64_t panels[2] = {task.panels.first, task.panels.second};
     for (int p = 0; p < 2; p += kPanels) {
@@ -268,13 +270,13 @@ void multiply_panels(const ProductTask& task, const typename M::X* x, std::int64
             }
             block.first_stretch = input == 0;
             block.tile = task.tile + p * kPanelOutputs;
-            if constexpr (M::kWhole && sizeof(T) == 1) {
+            if constexpr (kManyRows && M::kWhole && sizeof(T) == 1) {
                 if (many_blocks && block.inputs <= kMostWidened) {
                     multiply_widened<V, kPanels>(task, block, beside);
                     continue;
                 }
             }
-            if constexpr (V::kWidensFirst && M::kWidens && sizeof(T) < sizeof(float)) {
+            if constexpr (kManyRows && V::kWidensFirst && M::kWidens && sizeof(T) < sizeof(float)) {
                 if (many_blocks && block.inputs <= kMostWidenedToFloat) {
                     multiply_as_floats<V, M, kPanels>(task, block, beside);
                     continue;
